@@ -1,0 +1,44 @@
+# Everything runs in .venv, which each target sets up from nothing: only Python >= 3.10 and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+export HF_HUB_OFFLINE := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test lint format bench clean help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+# torch comes first and exactly: a later, looser requirement is then satisfied and fetches no other build.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hf-elmo needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## text in, contextual vectors and neighbours out
+	@$(BIN)/python -m hf_elmo.scripts.demo
+
+test: $(READY) lint ## lint, type check, all tests
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## measure the tokenizer
+	$(BIN)/python -m hf_elmo.scripts.bench_tokenizer
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,29 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""ELMo, deep contextualized word representations, as a Hugging Face model.
+
+Importing this package makes `AutoConfig`, `AutoTokenizer` and the `AutoModel` classes know ELMo.
+"""
+
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from .configuration_elmo import ElmoConfig
+from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoPreTrainedModel, ElmoState, LayerWeights
+from .tokenization_elmo import ElmoTokenizer, batch_to_ids
+from .version import __version__
+
+AutoConfig.register(ElmoConfig.model_type, ElmoConfig, exist_ok=True)
+AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)
+AutoModel.register(ElmoConfig, ElmoModel, exist_ok=True)
+
+__all__ = [
+    "ElmoConfig",
+    "ElmoModel",
+    "ElmoModelOutput",
+    "ElmoPreTrainedModel",
+    "ElmoState",
+    "ElmoTokenizer",
+    "LayerWeights",
+    "__version__",
+    "batch_to_ids",
+]

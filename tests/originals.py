@@ -1,0 +1,358 @@
+"""The original programs, for tests that compare with them, and random weights in their file layout.
+
+Two PyPI wheels are downloaded once with pip into a cache folder (`HF_ELMO_TEST_CACHE`, default
+`~/.cache/hf-elmo-tests`) and checked against the sha256 noted below at each use:
+
+- `allennlp==0.9.0` for its test fixtures: a small biLM and the vectors TensorFlow computed with it.
+- `allennlp==2.10.1` for its code. It needs packages that do not install beside a current torch, so its files are
+  imported from the wheel under the name `original_allennlp`, with only their import lines changed:
+  `allennlp` becomes `original_allennlp`, and packages that ELMo does not use (`_ABSENT`) become an empty class.
+  Nothing called `allennlp` enters `sys.modules`.
+
+Real files of 2.10.1, run as they are:
+
+    modules/elmo.py, elmo_lstm.py, encoder_base.py, lstm_cell_with_projection.py, highway.py, scalar_mix.py,
+    modules/time_distributed.py, token_embedders/embedding.py, token_embedders/token_embedder.py
+    nn/util.py, nn/initializers.py
+    data/token_indexers/elmo_indexer.py, token_indexer.py, data/tokenizers/token_class.py
+    data/batch.py, instance.py, vocabulary.py, data/fields/field.py, sequence_field.py, text_field.py
+    common/checks.py, util.py, from_params.py, registrable.py, params.py, lazy.py
+
+Stand-ins (`_STAND_INS`): every `__init__.py`, because the real ones import the whole library; `common/file_utils.py`,
+where `cached_path` returns the path of a local file as the real one does; `common/tqdm.py`, because the real one
+changes settings of the tqdm package for the whole process.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib
+import importlib.abc
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path, PurePosixPath
+from types import CodeType, ModuleType
+from typing import Any
+
+import h5py
+import numpy as np
+
+_SHA256 = {
+    "0.9.0": "353752e7b78e48c450e27889d80a3000c4a9af34f70ff9091b3031ad01320940",
+    "2.10.1": "d840f2cb285ded77f48fbe5c8f52fe955dc48d4462cae2baf4668eca10dd42fb",
+}
+_FIXTURES = "allennlp/tests/fixtures"
+_FIXTURE_FOLDERS = ("elmo", "elmo_multilingual")
+
+
+# The wheels
+
+
+def cache_folder() -> Path:
+    """The folder that keeps the downloaded wheels between test runs."""
+    return Path(os.environ.get("HF_ELMO_TEST_CACHE") or Path.home() / ".cache" / "hf-elmo-tests")
+
+
+def fetch_wheel(version: str, folder: Path) -> Path:
+    """The wheel of allennlp `version` in `folder`, downloaded if it is not there yet, with its checksum verified.
+
+    Test workers may call this at the same time and may be killed: a download goes to a temporary folder and is
+    renamed into place when it is complete and right.
+    """
+    wheel = folder / f"allennlp-{version}-py3-none-any.whl"
+    if not wheel.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="download-", dir=folder) as temporary:
+            downloaded = Path(temporary) / wheel.name
+            _pip_download(f"allennlp=={version}", Path(temporary))
+            _check_sha256(downloaded, _SHA256[version])
+            os.replace(downloaded, wheel)
+    _check_sha256(wheel, _SHA256[version])
+    return wheel
+
+
+def _pip_download(requirement: str, folder: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += ["--dest", str(folder), requirement]
+    finished = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=900
+    )
+    if finished.returncode:
+        raise RuntimeError(
+            f"pip could not download {requirement}, which these tests compare with (exit code {finished.returncode}). "
+            f"Make a package index reachable, or put the wheel into {folder.parent}. pip said:\n{finished.stdout}"
+        )
+
+
+def _check_sha256(path: Path, expected: str) -> None:
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != expected:
+        raise RuntimeError(f"{path} has sha256 {found} instead of {expected}. Delete it to download it again.")
+
+
+@functools.cache
+def _wheel(version: str) -> Path:
+    return fetch_wheel(version, cache_folder())
+
+
+def wheel_source(version: str, member: str) -> str:
+    """The text of one file of the allennlp wheel, such as `modules/elmo.py`."""
+    with zipfile.ZipFile(_wheel(version)) as archive:
+        return archive.read(f"allennlp/{member}").decode("utf-8")
+
+
+# Fixtures of 0.9.0
+
+
+@functools.cache
+def allennlp_fixtures() -> Path:
+    """The folder `allennlp/tests/fixtures` of allennlp 0.9.0 with its `elmo` and `elmo_multilingual` folders."""
+    target = cache_folder() / "allennlp-0.9.0-fixtures"
+    unpack_fixtures(_wheel("0.9.0"), target)
+    return target / _FIXTURES
+
+
+def unpack_fixtures(wheel: Path, target: Path) -> None:
+    """Unpacks the ELMo fixtures of `wheel` into the new folder `target`, or checks that they are there unchanged."""
+    with zipfile.ZipFile(wheel) as archive:
+        contents = {name: archive.read(name) for name in _fixture_members(archive)}
+    if not target.exists():
+        with tempfile.TemporaryDirectory(prefix="unpack-", dir=target.parent) as temporary:
+            unpacked = Path(temporary) / target.name
+            for name, content in contents.items():
+                file = unpacked / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            try:
+                os.rename(unpacked, target)
+            except OSError:
+                if not target.is_dir():  # otherwise another worker was faster
+                    raise
+    for name, content in contents.items():
+        file = target / name
+        if not file.is_file() or file.read_bytes() != content:
+            raise RuntimeError(f"{file} is missing or differs from {wheel.name}. Delete the folder {target}.")
+
+
+def _fixture_members(archive: zipfile.ZipFile) -> list[str]:
+    prefixes = tuple(f"{_FIXTURES}/{folder}/" for folder in _FIXTURE_FOLDERS)
+    names = [info.filename for info in archive.infolist() if not info.is_dir() and info.filename.startswith(prefixes)]
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if ".." in parts or "\\" in name or ":" in name:
+            raise RuntimeError(f"{archive.filename} holds a file called {name!r}, which could lead out of the folder.")
+    if not names:
+        raise RuntimeError(f"{archive.filename} holds no file below {' or '.join(prefixes)}.")
+    return names
+
+
+# Code of 2.10.1
+
+_PACKAGE = "original_allennlp"
+_CODE_VERSION = "2.10.1"
+_ABSENT = {"base58", "dill", "spacy", "transformers"}
+_STAND_INS = {
+    "": "class Absent:\n    'Stands for a name of a package that is not installed and not needed.'\n",
+    "common": "from allennlp.common.from_params import FromParams\n"
+    "from allennlp.common.registrable import Registrable\n"
+    "from allennlp.common.tqdm import Tqdm\n",
+    "common.file_utils": "from allennlp import Absent as FileLock\n"
+    "from allennlp import Absent as get_file_extension, Absent as is_url_or_existing_file\n"
+    "def cached_path(path, **options):\n    return str(path)\n",
+    "common.tqdm": "from allennlp import Absent as Tqdm\n",
+    "data": "",
+    "data.fields": "from allennlp.data.fields.text_field import TextField\n",
+    "data.token_indexers": "",
+    "data.tokenizers": "from allennlp.data.tokenizers.token_class import Token\n",
+    "modules": "",
+    "modules.token_embedders": "from allennlp.modules.token_embedders.embedding import Embedding\n",
+    "nn": "",
+}
+_PACKAGES = set(_STAND_INS) - {"common.file_utils", "common.tqdm"}
+
+
+class _RenameImports(ast.NodeTransformer):
+    """Makes `from allennlp...` import from the private package, and binds names of absent packages to `Absent`."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        top, _, rest = (node.module or "").partition(".")
+        if top == "allennlp":
+            node.module = f"{_PACKAGE}.{rest}" if rest else _PACKAGE
+            return node
+        return _import_absent(node, [alias.asname or alias.name for alias in node.names]) if top in _ABSENT else node
+
+    def visit_Import(self, node: ast.Import) -> ast.Import | ast.ImportFrom:
+        tops = {alias.name.partition(".")[0] for alias in node.names}
+        return _import_absent(node, [alias.asname or alias.name for alias in node.names]) if tops & _ABSENT else node
+
+
+def _import_absent(node: ast.stmt, names: Iterable[str]) -> ast.ImportFrom:
+    aliases = [ast.alias(name="Absent", asname=name) for name in names]
+    return ast.copy_location(ast.ImportFrom(module=_PACKAGE, names=aliases, level=0), node)
+
+
+class _WheelImporter(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports `original_allennlp` and the modules below it, each from `_STAND_INS` or else from the wheel."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != _PACKAGE:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, is_package=self.is_package(fullname))
+
+    def is_package(self, fullname: str) -> bool:
+        return fullname[len(_PACKAGE) + 1 :] in _PACKAGES
+
+    def get_source(self, fullname: str) -> str:
+        name = fullname[len(_PACKAGE) + 1 :]
+        if name in _STAND_INS:
+            return _STAND_INS[name]
+        try:
+            return wheel_source(_CODE_VERSION, name.replace(".", "/") + ".py")
+        except KeyError as error:
+            raise ModuleNotFoundError(f"allennlp {_CODE_VERSION} has no file for {name}", name=fullname) from error
+
+    def get_code(self, fullname: str) -> CodeType:
+        tree = _RenameImports().visit(ast.parse(self.get_source(fullname)))
+        return compile(ast.fix_missing_locations(tree), f"<{fullname}>", "exec", dont_inherit=True)
+
+
+def _original_module(name: str) -> ModuleType:
+    if not any(isinstance(finder, _WheelImporter) for finder in sys.meta_path):
+        sys.meta_path.append(_WheelImporter())
+    return importlib.import_module(f"{_PACKAGE}.{name}")
+
+
+def original_elmo_module() -> ModuleType:
+    """The module `allennlp.modules.elmo` of 2.10.1: `Elmo`, `_ElmoBiLm`, `ScalarMix`, `batch_to_ids` and the rest."""
+    return _original_module("modules.elmo")
+
+
+def original_character_mapper() -> type:
+    """The class `ELMoCharacterMapper` of 2.10.1 (the code of 0.9.0 is the same, see test_originals.py)."""
+    return _original_module("data.token_indexers.elmo_indexer").ELMoCharacterMapper
+
+
+# Random weights
+
+# F filters in all, E character dimension, P projection, C cell
+
+
+def elmo_options(
+    *,
+    projection: int = 8,
+    cell: int = 12,
+    layers: int = 2,
+    filters: Sequence[Sequence[int]] = ((1, 4), (2, 8), (3, 8)),
+    character_dim: int = 4,
+    highway: int = 2,
+    activation: str = "relu",
+    cell_clip: float | None = 3,
+    projection_clip: float | None = 3,
+    skip: bool = True,
+) -> dict[str, Any]:
+    """The content of an options.json; by default a tiny model with the settings of the published ones."""
+    return {
+        "lstm": {
+            "use_skip_connections": skip,
+            "projection_dim": projection,
+            "dim": cell,
+            "n_layers": layers,
+            "cell_clip": cell_clip,
+            "proj_clip": projection_clip,
+        },
+        "char_cnn": {
+            "activation": activation,
+            "filters": [list(one) for one in filters],
+            "n_highway": highway,
+            "embedding": {"dim": character_dim},
+            "n_characters": 262,
+            "max_characters_per_token": 50,
+        },
+    }
+
+
+def random_weights(
+    options: dict[str, Any], seed: int = 0, scale: float = 1.0, bilm_tf: bool = False
+) -> dict[str, np.ndarray]:
+    """Random float32 arrays under the dataset names of an AllenNLP weight file.
+
+    The spread is chosen so that, from a projection of about 8 upward, clips of 3 hold a tenth or more of the memory
+    cells and hidden values after a few steps; that no bias is zero, so that wrong padding shows; and that rounding
+    errors do not grow with time, so that 1e-5 separates right from wrong also for long sentences.
+
+    Args:
+        options: Content of options.json; gives all shapes.
+        seed: Seed of the generator.
+        scale: Factor on all LSTM arrays; 0.1 keeps a model clear of the clips.
+        bilm_tf: Leave out the arrays that bilm-tf does not write: `CNN_proj` if F equals P, `W_P_0` if C equals P.
+    """
+    generator = np.random.default_rng(seed)
+
+    def normal(deviation: float, *shape: int) -> np.ndarray:
+        return generator.standard_normal(shape, dtype=np.float32) * np.float32(deviation)
+
+    cnn, lstm = options["char_cnn"], options["lstm"]
+    character_dim, filters = cnn["embedding"]["dim"], cnn["filters"]
+    features, projection, cell = sum(count for _, count in filters), lstm["projection_dim"], lstm["dim"]
+
+    weights = {"char_embed": normal(1, 261, character_dim)}
+    for i, (width, count) in enumerate(filters):
+        weights[f"CNN/W_cnn_{i}"] = normal((width * character_dim) ** -0.5, 1, width, character_dim, count)
+        weights[f"CNN/b_cnn_{i}"] = normal(0.5, count)
+    for k in range(cnn.get("n_highway") or 0):
+        for part in ("carry", "transform"):
+            weights[f"CNN_high_{k}/W_{part}"] = normal(features**-0.5, features, features)
+            weights[f"CNN_high_{k}/b_{part}"] = normal(0.5, features)
+    if not (bilm_tf and features == projection):
+        weights["CNN_proj/W_proj"] = normal(features**-0.5, features, projection)
+        weights["CNN_proj/b_proj"] = normal(0.5, projection)
+    for direction in range(2):
+        for layer in range(lstm["n_layers"]):
+            prefix = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            from_input = normal(0.5 * scale * projection**-0.5, projection, 4 * cell)
+            from_hidden = normal(0.15 * scale * projection**-0.5, projection, 4 * cell)
+            weights[f"{prefix}/W_0"] = np.concatenate([from_input, from_hidden])
+            weights[f"{prefix}/B"] = normal(1.5 * scale, 4 * cell)
+            if not (bilm_tf and cell == projection):
+                weights[f"{prefix}/W_P_0"] = normal(5.0 * scale * cell**-0.5, cell, projection)
+    return weights
+
+
+def write_weights(folder: Path, options: dict[str, Any], weights: dict[str, np.ndarray]) -> tuple[Path, Path]:
+    """Writes `options.json` and `weights.hdf5` into `folder` and returns the two paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
+    options_file.write_text(json.dumps(options, indent=2), encoding="utf-8")
+    with h5py.File(weight_file, "w") as file:  # noqa: TID251 - writes only
+        for name, array in weights.items():
+            file.create_dataset(name, data=array)
+    return options_file, weight_file
+
+
+def write_random_weights(
+    folder: Path, options: dict[str, Any], seed: int = 0, scale: float = 1.0, bilm_tf: bool = False
+) -> tuple[Path, Path]:
+    """Writes a random model of the size `options` says into `folder`; returns the options file and the weight file."""
+    return write_weights(folder, options, random_weights(options, seed, scale, bilm_tf))
+
+
+def read_weights(weight_file: Path) -> dict[str, np.ndarray]:
+    """All datasets of a weight file by full name; for files that tests trust."""
+    weights: dict[str, np.ndarray] = {}
+
+    def collect(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            weights[name] = item[...]
+
+    with h5py.File(weight_file, "r") as file:  # noqa: TID251 - not our reader, and a file of the tests
+        file.visititems(collect)
+    return weights
