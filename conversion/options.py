@@ -150,7 +150,7 @@ class _Section:
         return _Section(values, f"{self.path}{key}.")
 
     def integer(self, key: str, smallest: int, largest: int = LARGEST_SIZE) -> int:
-        value = self.values.get(key)
+        value: Any = self.values.get(key)
         if not _is_integer(value, smallest, largest):
             self.refuse(key, f"a whole number from {smallest} to {largest}")
         return value

@@ -129,8 +129,14 @@ class ElmoConfig(PreTrainedConfig):
         """Width of a word's vector between the convolutions and the projection."""
         return sum(count for _, count in self.char_cnn_filters)
 
-    def validate_sizes(self) -> None:
-        """Refuses sizes that no model can have; part of the strict validation."""
+    def validate_values(self) -> None:
+        """Refuses values that no model can have; part of the strict validation, as its name begins with `validate`."""
+        self._check_sizes()
+        self._check_filters()
+        self._check_numbers()
+        self._check_layer_combination()
+
+    def _check_sizes(self) -> None:
         sizes = {
             "char_vocab_size": 2,
             "char_embedding_size": 1,
@@ -147,8 +153,7 @@ class ElmoConfig(PreTrainedConfig):
             if not smallest <= value <= LARGEST_SIZE:
                 raise ValueError(f"{name}={value} is not possible: it must be between {smallest} and {LARGEST_SIZE}.")
 
-    def validate_filters(self) -> None:
-        """Refuses convolutions that do not fit the words; part of the strict validation."""
+    def _check_filters(self) -> None:
         if not self.char_cnn_filters:
             raise ValueError("char_cnn_filters is empty: give at least one [width, count].")
         for filter_ in self.char_cnn_filters:
@@ -163,8 +168,7 @@ class ElmoConfig(PreTrainedConfig):
             if not 1 <= count <= LARGEST_SIZE:
                 raise ValueError(f"char_cnn_filters has a count of {count}: it must be between 1 and {LARGEST_SIZE}.")
 
-    def validate_numbers(self) -> None:
-        """Refuses clips, biases and probabilities that make no sense; part of the strict validation."""
+    def _check_numbers(self) -> None:
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
@@ -174,8 +178,7 @@ class ElmoConfig(PreTrainedConfig):
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} is not possible: it must be at least 0 and below 1.")
 
-    def validate_layer_combination(self) -> None:
-        """Refuses combinations of layers that do not exist; part of the strict validation."""
+    def _check_layer_combination(self) -> None:
         combination = self.layer_combination
         if isinstance(combination, int) and not 0 <= combination <= self.num_hidden_layers:
             raise ValueError(

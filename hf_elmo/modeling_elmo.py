@@ -170,12 +170,16 @@ class ElmoCharacterEmbedding(nn.Module):
         return nn.functional.embedding(character_ids, with_padding)
 
 
+class ElmoCarry(nn.Linear):
+    """The gate of a highway layer; a class of its own because its bias begins at -2, almost closed."""
+
+
 class ElmoHighway(nn.Module):
     """x <- c * relu(W_t x + b_t) + (1 - c) * x with the gate c = sigmoid(W_c x + b_c)."""
 
     def __init__(self, size: int):
         super().__init__()
-        self.carry = nn.Linear(size, size)
+        self.carry = ElmoCarry(size, size)
         self.transform = nn.Linear(size, size)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -360,25 +364,21 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        """The original's initial weights. Called by transformers for modules that have weights of their own."""
         if isinstance(module, ElmoCharacterEmbedding):
             init.uniform_(module.weight, -1.0, 1.0)
-        elif isinstance(module, ElmoCharacterEncoder):
-            for convolution in module.convolutions:
-                if self.config.char_cnn_activation == "relu":
-                    init.uniform_(convolution.weight, -0.05, 0.05)
-                else:
-                    fan_in = convolution.in_channels * convolution.kernel_size[0]
-                    init.normal_(convolution.weight, std=1 / math.sqrt(fan_in))
-                init.zeros_(convolution.bias)
-            init.normal_(module.projection.weight, std=1 / math.sqrt(self.config.num_filters))
-            init.zeros_(module.projection.bias)
-        elif isinstance(module, ElmoHighway):
-            for linear, bias in ((module.carry, -2.0), (module.transform, 0.0)):
-                init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
-                init.constant_(linear.bias, bias)
+        elif isinstance(module, nn.Conv1d):
+            if self.config.char_cnn_activation == "relu":
+                init.uniform_(module.weight, -0.05, 0.05)
+            else:
+                init.normal_(module.weight, std=1 / math.sqrt(module.in_channels * module.kernel_size[0]))
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+            init.constant_(module.bias, -2.0 if isinstance(module, ElmoCarry) else 0.0)
         elif isinstance(module, ElmoLstmLayer):
             size, gates = module.input_weight.shape
-            limit = math.sqrt(6 / (2 * size + gates))  # Glorot, for input and recurrent weights as one matrix
+            limit = math.sqrt(6 / (2 * size + gates))  # Glorot's, for input and recurrent weights as one matrix
             init.uniform_(module.input_weight, -limit, limit)
             init.uniform_(module.recurrent_weight, -limit, limit)
             init.zeros_(module.bias)

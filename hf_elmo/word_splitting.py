@@ -1,8 +1,8 @@
 """Raw English text to the words ELMo was trained on, as components of the Rust tokenizer.
 
-ELMo reads words, and has seen only words cut by the Moses tokenizer of the 1-billion-word benchmark: straight quotes,
-`do n't` never but `don 't`, `1,000.50` and `so-called` whole, all other punctuation apart, a period kept only where an
-abbreviation is likely. Text cut otherwise is text the model has not seen.
+ELMo was trained on words cut by the Moses tokenizer of the 1-billion-word benchmark: straight quotes, `don 't` and
+`it 's`, `1,000.50` and `so-called` whole, other punctuation apart, a period kept only where it may end an
+abbreviation. Words cut otherwise are words the model has not seen.
 """
 
 from typing import Literal
@@ -85,7 +85,7 @@ CONTRACTION = (
 )
 WORD = rf"(?:{CONTRACTION})?{PIECE}(?:{DOTTED}|{PERIOD_BEFORE_LOWER})?|{DOTTED}"
 
-DOTS = r"\.{2,}+"
+DOTS = r"\.\.++"
 # Anything else is a word by itself, together with what Unicode attaches to it: marks, joiners, skin tones.
 SYMBOL = rf"[^{SPACE}][\p{{M}}\u200C\u200D\x{{1F3FB}}-\x{{1F3FF}}]*+"
 

@@ -1,0 +1,93 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The command `hf-elmo`: finds the subcommand that is asked for, runs it, and turns mistakes into one line each."""
+
+import argparse
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .version import __version__
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand, defined next to the function that does the work.
+
+    Args:
+        description: What it does, in a sentence or two.
+        examples: Lines that can be copied.
+        add_arguments: Adds its arguments to a parser.
+        run: Does it, with the parsed arguments. Mistakes of the user are raised as ValueError, OSError or ImportError.
+    """
+
+    description: str
+    examples: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+# Words of the subcommand: where its Command is, and a line for the list. Only the one that is asked for is imported.
+COMMANDS = {
+    "convert allennlp": ("hf_elmo.conversion.command:CONVERT_ALLENNLP", "AllenNLP or bilm-tf weights to a Hub folder"),
+    "export allennlp": ("hf_elmo.conversion.command:EXPORT_ALLENNLP", "a model folder to AllenNLP weights"),
+}
+GROUPS = {"convert": "old weights to a Hub folder", "export": "a model folder to the format of another program"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `hf-elmo` with these arguments, by default those of the process, and returns its exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    arguments = _parser(argv).parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except (ValueError, OSError, ImportError) as error:
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"hf-elmo: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("hf-elmo: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    """The parser for these arguments: all subcommands by name, the one that is asked for with its arguments."""
+    asked = " ".join(argument for argument in argv if not argument.startswith("-"))
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show where an error comes from")
+    parser = argparse.ArgumentParser(
+        prog="hf-elmo",
+        description="ELMo as a Hugging Face model.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hf-elmo {__version__}")
+    choices = {"": parser.add_subparsers(title="commands", metavar="command", required=True)}
+    for words, (location, summary) in COMMANDS.items():
+        group, _, name = words.rpartition(" ")
+        if group not in choices:
+            group_parser = choices[""].add_parser(group, help=GROUPS[group], description=f"Converts {GROUPS[group]}.")
+            choices[group] = group_parser.add_subparsers(title="formats", metavar="format", required=True)
+        if not f"{asked} ".startswith(f"{words} "):
+            choices[group].add_parser(name, help=summary)
+            continue
+        command = _load(location)
+        subparser = choices[group].add_parser(
+            name,
+            help=summary,
+            description=command.description,
+            epilog=f"examples:\n{command.examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=[common],
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser
+
+
+def _load(location: str) -> Command:
+    module, _, name = location.partition(":")
+    return getattr(importlib.import_module(module), name)

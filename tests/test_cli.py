@@ -1,0 +1,162 @@
+"""The command hf-elmo: help, results, and one line for every mistake."""
+
+import subprocess
+import sys
+
+import pytest
+from originals import elmo_options, write_random_weights
+
+from hf_elmo import __version__, cli
+from hf_elmo.cli import COMMANDS, main
+
+
+@pytest.fixture
+def files(tmp_path):
+    options, weights = write_random_weights(tmp_path / "source", elmo_options())
+    return ["--options", str(options), "--weights", str(weights)]
+
+
+def run(capsys, *argv):
+    """Exit code, standard output and standard error."""
+    try:
+        code = main([str(argument) for argument in argv])
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"hf-elmo {__version__}\n", "")
+
+
+def test_help_lists_the_commands(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for words in COMMANDS:
+        assert words.split()[0] in out
+    code, out, _ = run(capsys, "convert", "--help")
+    assert code == 0
+    assert "allennlp" in out
+
+
+def test_only_the_command_that_is_asked_for_is_imported(monkeypatch, capsys):
+    monkeypatch.setitem(cli.COMMANDS, "broken", ("no_such_module:NOTHING", "never imported"))
+    assert run(capsys, "--help")[0] == 0
+    assert run(capsys, "convert", "allennlp", "--help")[0] == 0
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        main(["broken"])
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_of_a_command_has_examples_that_parse(capsys, words):
+    code, out, _ = run(capsys, *words.split(), "--help")
+    assert code == 0
+    examples = out.split("examples:\n")[1].replace("\\\n", " ").strip().splitlines()
+    for example in examples:
+        program, *argv = example.split()
+        assert program == "hf-elmo"
+        cli._parser(argv).parse_args(argv)
+
+
+def test_convert_and_export(capsys, files, tmp_path):
+    code, out, err = run(capsys, "convert", "allennlp", *files, "--output", tmp_path / "model")
+    assert code == 0
+    assert out.startswith("parity: max |difference| ")
+    assert out.endswith(f" weights converted: {tmp_path / 'model'}\n")
+    assert [line for line in err.splitlines() if line.startswith("hf-elmo:")] == [
+        f"hf-elmo: reading {files[1]}",
+        f"hf-elmo: reading {files[3]}",
+        "hf-elmo: writing the model",
+        "hf-elmo: verifying it against the source",
+    ]
+    code, out, _ = run(capsys, "export", "allennlp", tmp_path / "model", "--output", tmp_path / "back")
+    assert code == 0
+    assert out.endswith(f"weights exported: {tmp_path / 'back/options.json'} and {tmp_path / 'back/weights.hdf5'}\n")
+
+
+def test_quiet_prints_the_result_only(capsys, files, tmp_path):
+    code, out, err = run(capsys, "convert", "allennlp", *files, "--output", tmp_path / "model", "--quiet")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 2
+
+
+def test_warnings_of_an_export_are_lines(capsys, tmp_path):
+    options, weights = write_random_weights(tmp_path / "source", elmo_options(skip=False))
+    arguments = ["--options", options, "--weights", weights, "--output", tmp_path / "model", "--quiet"]
+    assert run(capsys, "convert", "allennlp", *arguments)[0] == 0
+    arguments = [tmp_path / "model", "--output", tmp_path / "back", "--quiet"]
+    code, _, err = run(capsys, "export", "allennlp", *arguments)
+    assert code == 0
+    assert err == ("hf-elmo: warning: AllenNLP refuses models without skip connections; bilm-tf reads this one.\n")
+
+
+def test_card_options(capsys, files, tmp_path):
+    arguments = [*files, "--output", tmp_path / "model", "--quiet", "--license", "mit", "--language", "en"]
+    assert run(capsys, "convert", "allennlp", *arguments, "--language", "ko")[0] == 0
+    assert (
+        (tmp_path / "model" / "README.md").read_text().startswith('---\nlicense: "mit"\nlanguage:\n- "en"\n- "ko"\n')
+    )
+
+
+def mistakes(files, folder):
+    output = ["--output", folder / "model"]
+    nowhere = folder / "nowhere"
+    full = folder / "source"
+    return [
+        (["--options", nowhere, "--weights", files[3], *output], f"There is no file {nowhere}."),
+        (["--options", files[1], "--weights", nowhere, *output], f"There is no file {nowhere}."),
+        (["--options", files[3], "--weights", files[3], *output], f"{files[3]} is not valid JSON"),
+        (["--options", files[1], "--weights", files[1], *output], f"{files[1]} has "),
+        ([*files, "--output", full], f"{full} exists and is not empty."),
+        ([*files, *output, "--license", "My Licence"], "The licence 'My Licence' is not spelled as on the Hub"),
+        ([*files, *output, "--language", "Klingon"], "The language 'Klingon' is not a code"),
+        ([*files, *output, "--vocab", nowhere], str(nowhere)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_mistakes_are_one_line(capsys, files, tmp_path, number):
+    arguments, message = mistakes(files, tmp_path)[number]
+    code, out, err = run(capsys, "convert", "allennlp", *arguments, "--quiet")
+    assert (code, out) == (1, "")
+    assert err.startswith("hf-elmo: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "model").exists()
+
+
+def test_debug_shows_where_a_mistake_was_found(capsys, files, tmp_path):
+    arguments = ["--options", tmp_path / "nowhere", *files[2:], "--output", tmp_path / "model"]
+    code, _, err = run(capsys, "convert", "allennlp", *arguments, "--debug")
+    assert code == 1
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("hf-elmo: error: There is no file")
+
+
+@pytest.mark.parametrize("argv", [[], ["convert"], ["nonsense"], ["convert", "nonsense"], ["convert", "allennlp"]])
+def test_wrong_usage_exits_with_2(capsys, argv):
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: hf-elmo")
+
+
+def test_missing_extra_is_named(capsys, files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    code, _, err = run(capsys, "convert", "allennlp", *files, "--output", tmp_path / "model", "--quiet")
+    assert code == 1
+    assert "pip install hf-elmo[convert]" in err
+
+
+def test_interruption_is_not_a_traceback(capsys, files, tmp_path, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_elmo.conversion.command.convert_allennlp", interrupt)
+    code, _, err = run(capsys, "convert", "allennlp", *files, "--output", tmp_path / "model")
+    assert (code, err) == (130, "hf-elmo: interrupted\n")
+
+
+def test_package_runs_as_a_module():
+    child = subprocess.run([sys.executable, "-m", "hf_elmo", "--version"], capture_output=True, text=True)
+    assert (child.returncode, child.stdout) == (0, f"hf-elmo {__version__}\n")

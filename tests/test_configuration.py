@@ -1,0 +1,104 @@
+import json
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from tiny import tiny_config
+from transformers import AutoConfig
+
+from hf_elmo import ElmoConfig, ElmoModel
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "hidden_size"),
+    [("small", 13_593_296, 256), ("medium", 28_027_728, 512), ("original", 93_600_848, 1024)],
+)
+def test_the_published_sizes(name, parameters, hidden_size):
+    config = getattr(ElmoConfig, name)()
+    with torch.device("meta"):
+        model = ElmoModel(config)
+    counted = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("mixes."))
+    assert counted == parameters
+    assert config.hidden_size == hidden_size
+    assert config.num_hidden_layers == 2
+
+
+def test_defaults_are_the_original():
+    assert ElmoConfig().to_dict() == ElmoConfig.original().to_dict()
+
+
+def test_presets_take_overrides():
+    config = ElmoConfig.small(cell_size=64, layer_combination="top")
+    assert (config.cell_size, config.projection_size, config.layer_combination) == (64, 128, "top")
+
+
+def test_padding_is_the_last_word_id():
+    assert ElmoConfig(vocab_size=100).pad_token_id == 99
+    assert ElmoConfig(vocab_size=100, pad_token_id=7).pad_token_id == 7
+
+
+@pytest.mark.parametrize("combination", ["mix", "top", "average", 0, 2])
+def test_saved_and_loaded(tmp_path, combination):
+    config = tiny_config(layer_combination=combination, cell_clip=None, projection_clip=2, vocab_size=50)
+    config.save_pretrained(tmp_path)
+    for loaded in (ElmoConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        assert type(loaded) is ElmoConfig
+        ignored = {"auto_map", "transformers_version", "_name_or_path"}
+        assert {k: v for k, v in loaded.to_dict().items() if k not in ignored} == {
+            k: v for k, v in config.to_dict().items() if k not in ignored
+        }
+        assert loaded.hidden_size == 12
+
+
+def test_saved_config_names_the_code_of_every_auto_class(tmp_path):
+    tiny_config().save_pretrained(tmp_path)
+    auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
+    assert auto_map == {
+        "AutoConfig": "configuration_elmo.ElmoConfig",
+        "AutoModel": "modeling_elmo.ElmoModel",
+        "AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None],
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("projection_size", 0, "projection_size=0 .* between 1 and"),
+        ("projection_size", -3, "projection_size=-3"),
+        ("projection_size", "512", "projection_size.* expected int"),
+        ("projection_size", True, "projection_size.* expected int, got bool"),
+        ("cell_size", 10**12, "cell_size=1000000000000 .* between 1 and"),
+        ("num_hidden_layers", 0, "num_hidden_layers=0"),
+        ("num_highway_layers", -1, "num_highway_layers=-1"),
+        ("char_vocab_size", 1, "char_vocab_size=1"),
+        ("max_characters_per_token", 2, "max_characters_per_token=2"),
+        ("vocab_size", 3, "vocab_size=3"),
+        ("num_output_representations", 0, "num_output_representations=0"),
+        ("char_cnn_filters", [], "char_cnn_filters is empty"),
+        ("char_cnn_filters", [[1, 2, 3]], r"char_cnn_filters has the entry \[1, 2, 3\]"),
+        ("char_cnn_filters", [[51, 4]], "char_cnn_filters has a width of 51.*between 1 and.*50"),
+        ("char_cnn_filters", [[1, 0]], "char_cnn_filters has a count of 0"),
+        ("char_cnn_activation", "gelu", "char_cnn_activation.*relu.*tanh"),
+        ("cell_clip", 0.0, "cell_clip=0.0 .*None for no clip"),
+        ("cell_clip", float("nan"), "cell_clip=nan"),
+        ("projection_clip", -1.0, "projection_clip=-1.0"),
+        ("projection_clip", float("inf"), "projection_clip=inf"),
+        ("forget_bias", float("inf"), "forget_bias=inf"),
+        ("dropout", 1.0, "dropout=1.0.*below 1"),
+        ("dropout", -0.1, "dropout=-0.1"),
+        ("layer_combination", "sum", "layer_combination.*mix.*top.*average"),
+        ("layer_combination", 3, r"layer_combination=3 names no layer.* 2 \(the top\)"),
+        ("layer_combination", -1, "layer_combination=-1 names no layer"),
+        ("mix_layer_norm", "layer", "mix_layer_norm.*token.*batch"),
+        ("hidden_size", 10, "hidden_size=10 cannot be set.*Set projection_size"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(field, value, says):
+    with pytest.raises((StrictDataclassError, ValueError), match=f"(?s){says}"):
+        ElmoConfig(**{field: value})
+
+
+@pytest.mark.parametrize("overrides", [{"num_output_representations": 2}, {"mix_layer_norm": "token"}])
+def test_choices_of_the_mix_need_a_mix(overrides):
+    with pytest.raises(StrictDataclassError, match=f"{next(iter(overrides))}=.*needs layer_combination='mix'"):
+        ElmoConfig(layer_combination="top", **overrides)
