@@ -22,7 +22,7 @@ from tokenizers.models import WordPiece
 from transformers.tokenization_utils_base import BatchEncoding
 from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
-from .word_splitting import QUOTES, character_normalizer, word_splitter
+from .word_splitting import TYPOGRAPHIC_SIGNS, character_normalizer, word_splitter
 
 # Character ids: 0 is padding, a byte b is b + 1, then come five markers. They are what the published weights were
 # trained with, so nothing here is a choice.
@@ -38,8 +38,8 @@ NO_PIECE_PREFIX = "\ue000"
 STAND_IN = "\ufffd"
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-STRAIGHT_SIGNS = str.maketrans(QUOTES)
-TYPOGRAPHIC_SIGN = re.compile(f"[{re.escape(''.join(QUOTES))}]")
+STRAIGHT_SIGNS = str.maketrans(TYPOGRAPHIC_SIGNS)
+TYPOGRAPHIC_SIGN = re.compile(f"[{re.escape(''.join(TYPOGRAPHIC_SIGNS))}]")
 
 # A text, or a list of words, and a second one or None.
 Sample: TypeAlias = tuple[Any, Any]
@@ -349,10 +349,10 @@ def _as_samples(text: Any, text_pair: Any, is_split_into_words: bool) -> tuple[l
         raise ValueError(
             "Some texts of the batch have a second text and some have none: give all or none of them one."
         )
-    for sample in samples:
-        for part in sample:
-            if part is not None:
-                _check_text(part, is_split_into_words)
+    for first, second in samples:
+        _check_text(first, is_split_into_words)
+        if second is not None:
+            _check_text(second, is_split_into_words)
     return samples, is_batched
 
 

@@ -1,3 +1,5 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
 """Raw English text to the words ELMo was trained on, as components of the Rust tokenizer.
 
 ELMo was trained on words cut by the Moses tokenizer of the 1-billion-word benchmark: straight quotes, `don 't` and
@@ -11,7 +13,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 # Typographic signs that the training text writes in ASCII. One character to one character, so that the offsets of a
 # word address the same characters before and after. Guillemets and the letter U+02BC stand in that text as they are.
-QUOTES: dict[str, str] = {
+TYPOGRAPHIC_SIGNS: dict[str, str] = {
     "`": "'",
     "\u00b4": "'",  # acute accent typed as an apostrophe
     "\u2018": "'",
@@ -93,16 +95,16 @@ MOSES_TOKEN: str = "|".join([ABBREVIATION, NUMBER, WORD, DOTS, SYMBOL])
 
 
 def character_normalizer() -> normalizers.Normalizer:
-    """Replaces the characters of `QUOTES`, and sets spaces around dashes that part words.
+    """Replaces the characters of `TYPOGRAPHIC_SIGNS`, and sets spaces around dashes that part words.
 
     Offsets keep addressing the original text: for a word at `start, end` there, the normalized word is
-    `text[start:end].translate(str.maketrans(QUOTES))`.
+    `text[start:end].translate(str.maketrans(TYPOGRAPHIC_SIGNS))`.
 
     Returns:
         The normalizer to be set on the tokenizer whose pre-tokenizer is `word_splitter("moses")`.
     """
     signs: dict[str, str] = {}  # what is put in place -> the signs it is put in place of
-    for sign, plain in QUOTES.items():
+    for sign, plain in TYPOGRAPHIC_SIGNS.items():
         replacement = f" {plain} " if sign in PARTING_DASHES else plain
         signs[replacement] = signs.get(replacement, "") + sign
     return normalizers.Sequence([normalizers.Replace(Regex(f"[{signs[plain]}]"), plain) for plain in signs])

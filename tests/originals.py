@@ -332,7 +332,7 @@ def write_weights(folder: Path, options: dict[str, Any], weights: dict[str, np.n
     folder.mkdir(parents=True, exist_ok=True)
     options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
     options_file.write_text(json.dumps(options, indent=2), encoding="utf-8")
-    with h5py.File(weight_file, "w") as file:  # noqa: TID251 - writes only
+    with h5py.File(weight_file, "w") as file:
         for name, array in weights.items():
             file.create_dataset(name, data=array)
     return options_file, weight_file
@@ -353,6 +353,6 @@ def read_weights(weight_file: Path) -> dict[str, np.ndarray]:
         if isinstance(item, h5py.Dataset):
             weights[name] = item[...]
 
-    with h5py.File(weight_file, "r") as file:  # noqa: TID251 - not our reader, and a file of the tests
+    with h5py.File(weight_file, "r") as file:
         file.visititems(collect)
     return weights

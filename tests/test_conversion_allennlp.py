@@ -7,8 +7,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hf_elmo.conversion import allennlp, convert_allennlp, export_allennlp, verify
-from hf_elmo.conversion.reference import reference_forward
 from originals import (
     allennlp_fixtures,
     elmo_options,
@@ -23,6 +21,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoConfig, ElmoModel
 from hf_elmo.cli import main
+from hf_elmo.conversion import allennlp, convert_allennlp, export_allennlp, verify
+from hf_elmo.conversion.reference import reference_forward
 from hf_elmo.hub import verify_checksums
 
 SENTENCES = [

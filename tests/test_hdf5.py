@@ -1,6 +1,7 @@
 """The HDF5 reader reads what it is told to and nothing else, whatever the file tries."""
 
 import contextlib
+import json
 import os
 import re
 import resource
@@ -8,10 +9,12 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+
 from hf_elmo.conversion import hdf5
 from hf_elmo.conversion.hdf5 import MissingDatasetError, read_hdf5, write_hdf5
 
@@ -354,6 +357,17 @@ def test_no_other_file_is_opened(file, kind):
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert child.returncode == 1
     assert re.search(reason, child.stderr)
+
+
+def test_damaged_files_are_refused_or_harmless(file):
+    """No crash, no hang, no other exception; what is accepted is finite and has the right shapes."""
+    program = str(Path(__file__).with_name("mutated_hdf5.py"))
+    command = [sys.executable, program, hdf5.__file__, str(file), json.dumps(SHAPES), "2000"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert child.returncode == 0, child.stderr
+    outcomes = json.loads(child.stdout)
+    assert outcomes.keys() == {"accepted", "refused"}
+    assert sum(outcomes.values()) == 2000
 
 
 def test_all_checks_come_before_any_data(file, monkeypatch):

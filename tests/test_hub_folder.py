@@ -7,13 +7,13 @@ import sys
 
 import pytest
 import yaml
-from hf_elmo.conversion import convert_allennlp
 from originals import elmo_options, write_random_weights
 from safetensors import SafetensorError
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer, hub
+from hf_elmo.conversion import convert_allennlp
 from hf_elmo.hub import new_folder, save_hub_folder, verify_checksums
 from hf_elmo.model_card import converted_model_card
 

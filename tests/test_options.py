@@ -5,10 +5,10 @@ import json
 import time
 
 import pytest
-from hf_elmo.conversion.options import config_from_options, options_from_config, read_options
 from originals import allennlp_fixtures, elmo_options
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.conversion.options import config_from_options, options_from_config, read_options
 
 NAN, INFINITY = float("nan"), float("inf")
 

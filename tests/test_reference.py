@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from hf_elmo.conversion.reference import reference_forward
 from originals import (
     allennlp_fixtures,
     elmo_options,
@@ -15,6 +14,8 @@ from originals import (
     read_weights,
     write_weights,
 )
+
+from hf_elmo.conversion.reference import reference_forward
 
 TOLERANCE = 1e-5
 SENTENCES = [

@@ -21,22 +21,26 @@ def tiny_config(**overrides) -> ElmoConfig:
         "num_highway_layers": 2,
         "projection_size": 6,
         "cell_size": 10,
-        "cell_clip": 0.9,
-        "projection_clip": 0.7,
+        "cell_clip": 0.5,
+        "projection_clip": 0.3,
         "vocab_size": 4,
     }
     return ElmoConfig(**{**sizes, **overrides})
 
 
-def random_model(
-    config: ElmoConfig | None = None, seed: int = 0, scale: float = 0.6, model_class=ElmoModel
-) -> ElmoModel:
-    """A model in which every weight matters. In a fresh one biases are 0, and mistakes with padding do not show."""
+def random_model(config: ElmoConfig | None = None, seed: int = 0, scale: float = 1.0) -> ElmoModel:
+    """A model in which every weight matters. In a fresh one biases are 0, and mistakes with padding do not show.
+
+    Matrices have a spread that neither swells nor shrinks what goes through them, so that rounding does not, either.
+    """
     generator = torch.Generator().manual_seed(seed)
-    model = model_class(config or tiny_config()).eval()
+    model = ElmoModel(config or tiny_config()).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+            spread = 0.5 if parameter.dim() == 1 else parameter.numel() ** -0.25
+            parameter.copy_(scale * spread * torch.randn(parameter.shape, generator=generator))
+        for number, mix in enumerate(model.mixes):
+            mix.gamma.fill_(1.5 + number)
     return model
 
 
