@@ -13,7 +13,7 @@ order that `PackedWords` describes.
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +36,7 @@ LAYER_NORM_EPSILON = 1e-12
 # --- What goes in and what comes out ---------------------------------------------------------------------------------
 
 
-@dataclass
-class ElmoState(ModelOutput):
+class ElmoState(NamedTuple):
     """Where the LSTMs stand after the last word they read, for each sentence of a batch.
 
     The model never keeps a state: pass it in as `initial_state`, get it back with `output_state=True`. To read text in
@@ -54,8 +53,8 @@ class ElmoState(ModelOutput):
         cell: The LSTM cells (L, B, 2H), the forward half first.
     """
 
-    hidden: Tensor | None = None
-    cell: Tensor | None = None
+    hidden: Tensor
+    cell: Tensor
 
     def for_batch(self, rows: int) -> "ElmoState":
         """The state of the first `rows` sentences, with zeros for those this state does not have."""
@@ -372,7 +371,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 init.uniform_(module.weight, -0.05, 0.05)
             else:
                 init.normal_(module.weight, std=1 / math.sqrt(module.in_channels * module.kernel_size[0]))
-            init.zeros_(module.bias)
+            init.zeros_(cast(Tensor, module.bias))
         elif isinstance(module, nn.Linear):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             init.constant_(module.bias, -2.0 if isinstance(module, ElmoCarry) else 0.0)
@@ -408,7 +407,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.character_encoder.embedding
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: ElmoCharacterEmbedding) -> None:
         self.character_encoder.embedding = value
 
     def layer_weights(self, representation: int = 0) -> LayerWeights:
@@ -418,7 +417,7 @@ class ElmoModel(ElmoPreTrainedModel):
             representation: Which mix, for models with `num_output_representations` above 1.
         """
         if self.config.layer_combination == "mix":
-            return self.mixes[representation].layer_weights()
+            return cast(ElmoScalarMix, self.mixes[representation]).layer_weights()
         layers = self.config.num_hidden_layers + 1
         weights = torch.zeros(layers, dtype=self.dtype, device=self.device)
         if self.config.layer_combination == "average":
@@ -462,7 +461,7 @@ class ElmoModel(ElmoPreTrainedModel):
             if character_ids is not None:
                 raise ValueError("Character ids were given twice: as the 3D input_ids and as character_ids.")
             character_ids = input_ids
-        mask = self._word_mask(input_ids, character_ids, attention_mask)  # (B, T)
+        character_ids, mask = self._check_inputs(input_ids, character_ids, attention_mask)  # (B, T, C), (B, T)
         add_boundaries = only_characters and not _has_boundaries(character_ids, mask)
         if add_boundaries:
             character_ids, mask = _with_boundaries(character_ids, mask)  # (B, T + 2, C), (B, T + 2)
@@ -483,10 +482,10 @@ class ElmoModel(ElmoPreTrainedModel):
             state=state if output_state else None,
         )
 
-    def _word_mask(
+    def _check_inputs(
         self, input_ids: Tensor | None, character_ids: Tensor | None, attention_mask: Tensor | None
-    ) -> Tensor:
-        """(B, T), true where there is a word; refuses inputs that do not fit the model or each other."""
+    ) -> tuple[Tensor, Tensor]:
+        """The characters, and where there is a word; refuses inputs that do not fit the model or each other."""
         width = self.config.max_characters_per_token
         if character_ids is None:
             raise ValueError(
@@ -512,7 +511,7 @@ class ElmoModel(ElmoPreTrainedModel):
                     f"ids 0 to {self.config.char_vocab_size - 1}."
                 )
         mask = (character_ids > 0).any(dim=2)
-        return mask if attention_mask is None else mask & attention_mask.bool()
+        return character_ids, mask if attention_mask is None else mask & attention_mask.bool()
 
     def _contextualize(
         self, words: Tensor, packing: PackedWords, initial_state: ElmoState | None

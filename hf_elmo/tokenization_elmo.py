@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 from transformers.tokenization_utils_base import BatchEncoding
 from transformers.tokenization_utils_tokenizers import TokenizersBackend
@@ -120,6 +120,7 @@ class ElmoTokenizer(TokenizersBackend):
     vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
     model_input_names = ["input_ids", "character_ids", "attention_mask"]
     _auto_class = "AutoTokenizer"
+    _tokenizer: Tokenizer
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     # --- Text to ids -------------------------------------------------------------------------------------------------
 
-    def _encode_plus(
+    def _encode_plus(  # type: ignore[override]  # the arguments that are not here are passed on
         self,
         text: Any,
         text_pair: Any = None,
@@ -251,9 +252,10 @@ class ElmoTokenizer(TokenizersBackend):
         if not is_split_into_words and self._has_typographic_signs(samples):
             samples = [tuple(text and text.translate(STRAIGHT_SIGNS) for text in sample) for sample in samples]
         boundaries = {self.bos_token_id: "<S>", self.eos_token_id: "</S>"}
+        encodings: list[Encoding] = encoded.encodings or []
         sample_of_encoding = encoded.get("overflow_to_sample_mapping", range(len(samples)))
         sentences = []
-        for encoding, number in zip(encoded.encodings, sample_of_encoding, strict=True):
+        for encoding, number in zip(encodings, sample_of_encoding, strict=True):
             sample, sequences = samples[number], encoding.sequence_ids
             words: list[Word]
             if is_split_into_words:
@@ -299,7 +301,7 @@ class ElmoTokenizer(TokenizersBackend):
             word for words in self._words(encoded, samples, is_split_into_words) for word in words if word is not None
         ]
 
-    def decode_characters(self, character_ids: Any, skip_special_tokens: bool = False) -> list[str] | list[list[str]]:
+    def decode_characters(self, character_ids: Any, skip_special_tokens: bool = False) -> list[Any]:
         """Reads words back from their characters, which works for words outside the vocabulary, too.
 
         Args:

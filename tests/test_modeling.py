@@ -144,7 +144,7 @@ def test_empty_and_short_sentences(rows):
     model = random_model()
     inputs = encode(rows, add_special_tokens=False)
     outputs = model(**inputs, output_hidden_states=True, output_state=True)
-    for value in (*outputs.hidden_states, outputs.last_hidden_state, *outputs.state.to_tuple()):
+    for value in (*outputs.hidden_states, outputs.last_hidden_state, *outputs.state):
         assert value.isfinite().all()
     assert outputs.last_hidden_state.shape == (len(rows), inputs["input_ids"].shape[1], 12)
     empty = [row for row, sentence in enumerate(rows) if not sentence]
