@@ -407,8 +407,14 @@ class ElmoModel(ElmoPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.character_encoder.embedding
 
-    def set_input_embeddings(self, value: ElmoCharacterEmbedding) -> None:
-        self.character_encoder.embedding = value
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.character_encoder.embedding = cast(ElmoCharacterEmbedding, value)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        raise ValueError(
+            "A character model has no word embeddings to resize: new words are spelled. To give the tokenizer another "
+            "vocabulary, make one from a file, ElmoTokenizer('vocab.txt')."
+        )
 
     def layer_weights(self, representation: int = 0) -> LayerWeights:
         """The normalised weight of each layer in the ELMo vector, and gamma.

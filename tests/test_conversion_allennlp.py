@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from originals import (
-    allennlp_fixtures,
     elmo_options,
     original_elmo_module,
     random_weights,
@@ -24,6 +23,7 @@ from hf_elmo.cli import main
 from hf_elmo.conversion import allennlp, convert_allennlp, export_allennlp, verify
 from hf_elmo.conversion.reference import reference_forward
 from hf_elmo.hub import verify_checksums
+from hf_elmo.scripts.original_wheels import allennlp_fixtures
 
 SENTENCES = [
     "Deep contextualized representations , computed character by character .".split(),

@@ -481,6 +481,12 @@ def test_missing_weights_are_initialised_on_loading(tmp_path):
     assert all(not parameter.is_meta for parameter in model.parameters())
 
 
+def test_the_embeddings_are_those_of_characters(model):
+    assert model.get_input_embeddings() is model.character_encoder.embedding
+    with pytest.raises(ValueError, match="no word embeddings to resize"):
+        model.resize_token_embeddings(100)
+
+
 # --- The order of the words without padding --------------------------------------------------------------------------
 
 

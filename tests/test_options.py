@@ -5,10 +5,11 @@ import json
 import time
 
 import pytest
-from originals import allennlp_fixtures, elmo_options
+from originals import elmo_options
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.conversion.options import config_from_options, options_from_config, read_options
+from hf_elmo.scripts.original_wheels import allennlp_fixtures
 
 NAN, INFINITY = float("nan"), float("inf")
 

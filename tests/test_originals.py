@@ -13,18 +13,16 @@ import numpy as np
 import pytest
 import torch
 from originals import (
-    allennlp_fixtures,
-    cache_folder,
     elmo_options,
-    fetch_wheel,
     original_character_mapper,
     original_elmo_module,
     random_weights,
     read_weights,
-    unpack_fixtures,
     wheel_source,
     write_random_weights,
 )
+
+from hf_elmo.scripts.original_wheels import allennlp_fixtures, cache_folder, fetch_wheel, unpack_fixtures
 
 WHEEL = "allennlp-0.9.0-py3-none-any.whl"
 SENTENCES = [["The", "first", "sentence", "of", "this", "test", "."], ["Short", "."]]
@@ -62,8 +60,8 @@ def test_changed_wheel_raises(tmp_path):
 def test_parallel_workers_unpack_once_and_leave_no_temporary_folder(tmp_path):
     allennlp_fixtures()
     shutil.copy(cache_folder() / WHEEL, tmp_path)
-    command = [sys.executable, "-c", "import originals; print(originals.allennlp_fixtures())"]
-    environment = os.environ | {"HF_ELMO_TEST_CACHE": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", "from hf_elmo.scripts.original_wheels import allennlp_fixtures as f; print(f())"]
+    environment = os.environ | {"HF_ELMO_CACHE": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
     workers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     printed = {worker.communicate(timeout=60)[0].strip() for worker in workers}
     assert [worker.returncode for worker in workers] == [0, 0, 0]

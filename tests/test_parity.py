@@ -8,20 +8,14 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from originals import (
-    allennlp_fixtures,
-    elmo_options,
-    original_character_mapper,
-    original_elmo_module,
-    read_weights,
-    write_random_weights,
-)
+from originals import elmo_options, original_character_mapper, original_elmo_module, read_weights, write_random_weights
 from tiny import SENTENCES, words_of
 from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoModel, ElmoTokenizer, batch_to_ids
 from hf_elmo.conversion import convert_allennlp
 from hf_elmo.conversion.reference import reference_forward
+from hf_elmo.scripts.original_wheels import allennlp_fixtures
 from hf_elmo.tokenization_elmo import character_row
 
 ALLENNLP_TOLERANCE = {"atol": 1e-6, "rtol": 1e-5}  # what AllenNLP's own tests ask for

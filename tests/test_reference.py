@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from originals import (
-    allennlp_fixtures,
     elmo_options,
     original_character_mapper,
     original_elmo_module,
@@ -16,6 +15,7 @@ from originals import (
 )
 
 from hf_elmo.conversion.reference import reference_forward
+from hf_elmo.scripts.original_wheels import allennlp_fixtures
 
 TOLERANCE = 1e-5
 SENTENCES = [
