@@ -1,0 +1,130 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Measures how many words a second the tokenizer turns into padded torch tensors on one core.
+
+Raw text, one sentence a line, goes through the whole of `tokenizer(lines, padding=True, return_tensors="pt")`. What is
+counted is the words that come out, without boundaries and padding. The variants take turns, so that a busy moment of
+the machine hits all of them; the median of the rounds is the figure, the range is printed beside it.
+
+Examples:
+    python -m hf_elmo.scripts.bench_tokenizer
+    python -m hf_elmo.scripts.bench_tokenizer news.txt --output results/tokenizer.json
+"""
+
+import os
+
+# One core: before the libraries start their threads.
+os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.scripts.original_wheels import allennlp_fixtures
+from hf_elmo.tokenization_elmo import character_row
+
+Measured = dict[str, float | int | str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", type=Path, help="text, one sentence a line (default: AllenNLP's fixtures)")
+    parser.add_argument("--lines", type=int, default=10_000, help="how many lines to use (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="lines in a call (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="how often to measure (default: %(default)s)")
+    parser.add_argument("--output", type=Path, help="write the figures to this JSON file, too")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)
+    lines = read_lines(arguments.file, arguments.lines)
+    batches = [lines[start : start + arguments.batch_size] for start in range(0, len(lines), arguments.batch_size)]
+    results = measure(batches, arguments.rounds)
+    for result in results:
+        print(
+            f"{result['variant']:<34} {result['words_per_second']:>9,} words/s"
+            f"   ({result['slowest']:,} to {result['fastest']:,})"
+        )
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(describe(arguments, lines, results), indent=2) + "\n")
+
+
+def read_lines(file: Path | None, count: int) -> list[str]:
+    """At most `count` lines that are not empty; without a file, the sentences of AllenNLP's fixtures over and over."""
+    if file is not None:
+        with open(file, encoding="utf-8") as text:
+            return [line.rstrip("\n") for line in text if line.strip()][:count]
+    lists = json.loads((allennlp_fixtures() / "elmo/sentences.json").read_text())
+    sentences = [sentence for sentences in lists for sentence in sentences]
+    return (sentences * (count // len(sentences) + 1))[:count]
+
+
+def measure(batches: list[list[str]], rounds: int) -> list[Measured]:
+    tokenizer = ElmoTokenizer()
+    split = [[tokenizer.tokenize(line) for line in batch] for batch in batches]
+    words = sum(len(sentence) for batch in split for sentence in batch)
+
+    def raw() -> None:
+        for batch in batches:
+            tokenizer(batch, padding=True, return_tensors="pt")
+
+    def raw_with_empty_cache() -> None:
+        character_row.cache_clear()
+        raw()
+
+    def given_words() -> None:
+        for batch in split:
+            tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
+
+    variants: dict[str, Callable[[], None]] = {
+        "raw text": raw,
+        "raw text, no word seen before": raw_with_empty_cache,
+        "words given": given_words,
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, run in variants.items():
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return [
+        {
+            "variant": name,
+            "words": words,
+            "words_per_second": round(words / statistics.median(times)),
+            "fastest": round(words / min(times)),
+            "slowest": round(words / max(times)),
+        }
+        for name, times in seconds.items()
+    ]
+
+
+def describe(arguments: argparse.Namespace, lines: list[str], results: list[Measured]) -> dict[str, object]:
+    return {
+        "command": "python -m hf_elmo.scripts.bench_tokenizer",
+        "text": arguments.file.name if arguments.file else "AllenNLP fixtures",
+        "lines": len(lines),
+        "batch_size": arguments.batch_size,
+        "rounds": arguments.rounds,
+        "threads": 1,
+        "python": platform.python_version(),
+        "tokenizers": tokenizers.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "processor": platform.processor() or platform.machine(),
+        "results": results,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What the documents say is run: examples in docstrings, and the blocks of the README."""
+
+import doctest
+import importlib
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hf_elmo import cli
+from hf_elmo.scripts.original_wheels import allennlp_fixtures
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["configuration_elmo", "modeling_elmo", "tokenization_elmo", "word_splitting"])
+def test_examples_in_docstrings(name):
+    assert doctest.testmod(importlib.import_module(f"hf_elmo.{name}")).failed == 0
+
+
+def test_blocks_of_the_readme(tmp_path, monkeypatch):
+    """With AllenNLP's fixtures as the reader's weights."""
+    source = allennlp_fixtures() / "elmo"
+    shutil.copy(source / "options.json", tmp_path / "options.json")
+    shutil.copy(source / "lm_weights.hdf5", tmp_path / "weights.hdf5")
+    monkeypatch.chdir(tmp_path)
+    ran, names = [], {}
+    for language, block in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        if language == "python":
+            exec(block, names)
+            ran.append("python")
+        elif language == "bash":
+            for line in block.splitlines():
+                command = line.split("#")[0].split()
+                if command[0] == "hf-elmo":
+                    assert cli.main(command[1:]) == 0
+                    ran.append(command[1])
+                else:
+                    assert command[0] in {"make", "pip"}, f"the README has a command that no test runs: {line}"
+    assert ran == ["convert", "export", "python", "python"]
+    assert names["vectors"].shape == (1, 5, 32)
+
+
+def test_the_readme_is_short_and_names_existing_files():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 200
+    for path in re.findall(r"`(tests/\w+\.py)`|\]\((\w+\.md)\)", text):
+        assert (ROOT / next(filter(None, path))).is_file(), path
+
+
+def test_make_targets_that_are_named_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for target in re.findall(r"make (\w+)", (ROOT / document).read_text(encoding="utf-8")):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{document} names `make {target}`"
