@@ -4,7 +4,10 @@
 
 import math
 import os
+import shutil
+import sys
 from dataclasses import field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -13,11 +16,24 @@ from transformers import PreTrainedConfig
 # A size above this is a typing error or an attack, not a model; refusing it here keeps it from being allocated.
 LARGEST_SIZE = 2**24
 
-# Which class of the code files beside a saved config each Auto class loads with `trust_remote_code=True`.
-# Every saved folder has the whole map, so that the folder of one head loads as the base model or as another head, too.
+# The code that is saved with every model, and which class of it each Auto class loads with `trust_remote_code=True`.
+# Every saved folder has all of it, so that the folder of one head loads as the base model or as another head, too; and
+# all models are looked up in one file, whose imports lead to the others, so that a copy of it is always complete.
+CODE_FILES = (
+    "configuration_elmo.py",
+    "crf.py",
+    "modeling_elmo.py",
+    "modeling_elmo_heads.py",
+    "tokenization_elmo.py",
+    "word_splitting.py",
+)
 AUTO_MAP: dict[str, Any] = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
-    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModel": "modeling_elmo_heads.ElmoModel",
+    "AutoModelForTokenClassification": "modeling_elmo_heads.ElmoForTokenClassification",
+    "AutoModelForSequenceClassification": "modeling_elmo_heads.ElmoForSequenceClassification",
+    "AutoModelForQuestionAnswering": "modeling_elmo_heads.ElmoForQuestionAnswering",
+    "AutoModelForMultipleChoice": "modeling_elmo_heads.ElmoForMultipleChoice",
     "AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None],
 }
 
@@ -55,6 +71,28 @@ class ElmoConfig(PreTrainedConfig):
         pad_token_id: Word id of padding; by default the last one.
         bos_token_id: Word id of the beginning of a sentence.
         eos_token_id: Word id of the end of a sentence.
+
+    The rest is for the models with a task head:
+
+    Args:
+        use_elmo: Whether the task sees ELMo vectors at all; without, it is the baseline of the paper.
+        freeze_bilm: Whether the weights below the mix stay as they are, as in the paper, or learn with the task.
+        elmo_dropout: Dropout on the ELMo vector.
+        mix_l2: The paper's lambda: this times the sum of the squared mix weights is added to the loss.
+        word_vector_size: Width of static word vectors that are put before the ELMo vector; 0 for none.
+        word_vector_vocab_size: Number of static word vectors; 0 is padding, 1 unknown.
+        train_word_vectors: Whether the static word vectors are trained with the task.
+        predicate_embedding_size: Width of the vector that says whether a word is the predicate whose arguments are
+            asked for (semantic role labelling); 0 if there is no such input.
+        task_lstm_size: Width of each direction of the task's own LSTM; 0 for none.
+        task_lstm_layers: Its layers.
+        task_dropout: Dropout on the input of the task's LSTM and on the input of the classifier.
+        elmo_at_output: Whether ELMo is also put behind the output of the task's LSTM, with a mix of its own.
+        use_crf: Whether labels of words are scored as a sequence, by a linear-chain conditional random field.
+        crf_scheme: How labels may follow each other: `"BIO"`, `"BIOES"`, or `None` for any way.
+        pooling: How words become one vector for a sentence: their `"mean"`, `"max"`, both, or the `"boundary"` states:
+            what the forward direction knows at the end and the backward direction at the beginning.
+        num_sentences: 1 if a text is classified, 2 if a pair of texts is.
 
     Example:
         >>> config = ElmoConfig.small()
@@ -94,14 +132,34 @@ class ElmoConfig(PreTrainedConfig):
     bos_token_id: int | None = 0
     eos_token_id: int | None = 1
 
+    # The task's own part
+    use_elmo: bool = True
+    freeze_bilm: bool = True
+    elmo_dropout: float | int = 0.5
+    mix_l2: float | int = 0.0
+    word_vector_size: int = 0
+    word_vector_vocab_size: int = 0
+    train_word_vectors: bool = False
+    predicate_embedding_size: int = 0
+    task_lstm_size: int = 0
+    task_lstm_layers: int = 1
+    task_dropout: float | int = 0.5
+    elmo_at_output: bool = False
+    use_crf: bool = False
+    crf_scheme: Literal["BIO", "BIOES"] | None = None
+    pooling: Literal["mean", "max", "mean_max", "boundary"] = "mean"
+    num_sentences: Literal[1, 2] = 1
+
     def __post_init__(self, **kwargs: Any) -> None:
         if "hidden_size" in kwargs:
             raise ValueError(
                 f"hidden_size={kwargs['hidden_size']!r} cannot be set: it is 2 x projection_size, one half for each "
                 "direction. Set projection_size instead."
             )
-        if self.pad_token_id is None and isinstance(self.vocab_size, int):
+        if self.pad_token_id is None:
             self.pad_token_id = self.vocab_size - 1
+        if self.elmo_at_output and self.layer_combination == "mix" and self.num_output_representations == 1:
+            self.num_output_representations = 2  # one at the input of the task's LSTM, one at its output
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -129,12 +187,25 @@ class ElmoConfig(PreTrainedConfig):
         """Width of a word's vector between the convolutions and the projection."""
         return sum(count for _, count in self.char_cnn_filters)
 
+    @property
+    def task_input_size(self) -> int:
+        """Width of what the task knows of a word before its own LSTM."""
+        elmo = self.hidden_size if self.use_elmo else 0
+        return self.word_vector_size + elmo + self.predicate_embedding_size
+
+    @property
+    def task_hidden_size(self) -> int:
+        """Width of what the classifier sees of a word."""
+        size = 2 * self.task_lstm_size if self.task_lstm_size else self.task_input_size
+        return size + (self.hidden_size if self.elmo_at_output else 0)
+
     def validate_values(self) -> None:
         """Refuses values that no model can have; part of the strict validation, as its name begins with `validate`."""
         self._check_sizes()
         self._check_filters()
         self._check_numbers()
         self._check_layer_combination()
+        self._check_task()
 
     def _check_sizes(self) -> None:
         sizes = {
@@ -147,6 +218,11 @@ class ElmoConfig(PreTrainedConfig):
             "num_hidden_layers": 1,
             "num_output_representations": 1,
             "vocab_size": 4,
+            "word_vector_size": 0,
+            "word_vector_vocab_size": 0,
+            "predicate_embedding_size": 0,
+            "task_lstm_size": 0,
+            "task_lstm_layers": 1,
         }
         for name, smallest in sizes.items():
             value = getattr(self, name)
@@ -175,8 +251,12 @@ class ElmoConfig(PreTrainedConfig):
                 raise ValueError(f"{name}={value} is not possible: it must be a positive number, or None for no clip.")
         if not math.isfinite(self.forget_bias):
             raise ValueError(f"forget_bias={self.forget_bias} is not possible: it must be a finite number.")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} is not possible: it must be at least 0 and below 1.")
+        for name in ("dropout", "elmo_dropout", "task_dropout"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise ValueError(f"{name}={value} is not possible: it must be at least 0 and below 1.")
+        if not (math.isfinite(self.mix_l2) and self.mix_l2 >= 0):
+            raise ValueError(f"mix_l2={self.mix_l2} is not possible: it must be 0 or a positive number.")
 
     def _check_layer_combination(self) -> None:
         combination = self.layer_combination
@@ -197,10 +277,49 @@ class ElmoConfig(PreTrainedConfig):
                 f"mix_layer_norm={self.mix_layer_norm!r} needs layer_combination='mix', but it is {combination!r}."
             )
 
+    def _check_task(self) -> None:
+        if (self.word_vector_size == 0) != (self.word_vector_vocab_size == 0):
+            raise ValueError(
+                f"word_vector_size={self.word_vector_size} and word_vector_vocab_size={self.word_vector_vocab_size} "
+                "must both be 0 (no static word vectors) or both be given."
+            )
+        if not self.use_elmo and self.word_vector_size == 0:
+            raise ValueError(
+                "use_elmo=False leaves nothing to read: give word_vector_size and word_vector_vocab_size."
+            )
+        if self.elmo_at_output and not self.use_elmo:
+            raise ValueError("elmo_at_output=True needs use_elmo=True.")
+        if self.elmo_at_output and self.task_lstm_size == 0:
+            raise ValueError("elmo_at_output=True needs a task LSTM, whose output it goes to: set task_lstm_size.")
+        if self.crf_scheme is not None and not self.use_crf:
+            raise ValueError(f"crf_scheme={self.crf_scheme!r} needs use_crf=True.")
+
     def save_pretrained(self, save_directory: str | os.PathLike, push_to_hub: bool = False, **kwargs: Any) -> None:
-        """Saves the config with the full `auto_map`, so that the folder works with every Auto class as custom code."""
+        """Saves the config with all of the code, so that the folder works with every Auto class as custom code."""
+        os.makedirs(save_directory, exist_ok=True)
+        for name, path in _code_files().items():
+            shutil.copyfile(path, Path(save_directory) / name)
         self.auto_map = dict(AUTO_MAP)
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+
+
+def _code_files() -> dict[str, Path]:
+    """Where the code files are: beside this one.
+
+    As custom code, each file runs in a folder of its own together with what it imports. There the others are found
+    beside the modules that are loaded, provided that they came with the same version of this file.
+    """
+    this_file = Path(__file__)
+    version = this_file.read_bytes()
+    found = {name: this_file.with_name(name) for name in CODE_FILES if this_file.with_name(name).is_file()}
+    for module in list(sys.modules.values()):
+        path = Path(getattr(module, "__file__", None) or "")
+        if path.name not in CODE_FILES or set(found) == set(CODE_FILES):
+            continue
+        same = path.with_name(this_file.name)  # the tokenizer runs without it
+        if path.name == "tokenization_elmo.py" or (same.is_file() and same.read_bytes() == version):
+            found |= {n: path.with_name(n) for n in CODE_FILES if n not in found and path.with_name(n).is_file()}
+    return found
 
 
 __all__ = ["ElmoConfig"]

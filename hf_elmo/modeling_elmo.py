@@ -12,6 +12,7 @@ order that `PackedWords` describes.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -335,7 +336,7 @@ class ElmoScalarMix(nn.Module):
     def layer_weights(self) -> LayerWeights:
         return LayerWeights(weights=self.weight.softmax(dim=0), gamma=self.gamma[0])
 
-    def forward(self, layers: list[Tensor]) -> Tensor:
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
         """L+1 layers (N, D) to the mix (N, D)."""
         weights, gamma = self.layer_weights()
         mixed = sum(weight * self._normalised(layer) for weight, layer in zip(weights, layers, strict=True))
@@ -431,6 +432,20 @@ class ElmoModel(ElmoPreTrainedModel):
         else:
             weights[self._chosen_layer()] = 1
         return LayerWeights(weights=weights, gamma=torch.ones((), dtype=self.dtype, device=self.device))
+
+    def combine_layers(self, layers: Sequence[Tensor], attention_mask: Tensor) -> tuple[Tensor, ...]:
+        """The ELMo vectors from layers that were computed before.
+
+        Args:
+            layers: The L+1 `hidden_states` (B, T, D) of a batch.
+            attention_mask: (B, T), 0 at padding.
+
+        Returns:
+            One tensor (B, T, D) for each of `num_output_representations`.
+        """
+        packing = PackedWords.from_mask(attention_mask.bool())
+        packed = [packing.pack(layer) for layer in layers]
+        return tuple(packing.unpack(mixed, *attention_mask.shape) for mixed in self._combine(packed))
 
     @can_return_tuple
     def forward(
@@ -547,12 +562,12 @@ class ElmoModel(ElmoPreTrainedModel):
         )
         return [torch.cat([words, words], dim=1), *contexts], state
 
-    def _combine(self, layers: list[Tensor]) -> list[Tensor]:
+    def _combine(self, layers: Sequence[Tensor]) -> list[Tensor]:
         """L+1 layers (N, D) to the ELMo vectors (N, D), one for each representation."""
         if self.config.layer_combination == "mix":
             return [mix(layers) for mix in self.mixes]
         if self.config.layer_combination == "average":
-            return [torch.stack(layers).mean(dim=0)]
+            return [torch.stack(list(layers)).mean(dim=0)]
         return [layers[self._chosen_layer()]]
 
     def _chosen_layer(self) -> int:

@@ -46,6 +46,13 @@ Sample: TypeAlias = tuple[Any, Any]
 # The spelling of a position; None is padding.
 Word: TypeAlias = str | None
 
+# Words with a static vector, in the folder of a model that has such vectors; ids below the first word's are taken.
+WORD_VECTORS_FILE = "word_vectors.txt"
+FIRST_WORD_VECTOR = 2
+
+# What a batch may hold beside what the base class pads.
+PADDED_WITH_ZEROS = ("character_ids", "word_vector_ids", "predicate_ids")
+
 # Character rows of this many words are remembered; a row is 100 bytes.
 REMEMBERED_WORDS = 2**16
 
@@ -99,9 +106,13 @@ class ElmoTokenizer(TokenizersBackend):
     Returns `input_ids` (a word's number in the vocabulary, that of `<UNK>` if it is not there or there is none),
     `character_ids` (what a character model reads) and `attention_mask`. Each sentence is put between `<S>` and `</S>`.
 
+    If the model has static word vectors beside ELMo, there are `word_vector_ids`: 0 at padding and boundaries, 1 at
+    unknown words. Words are looked up as they are spelled and then in lower case.
+
     Args:
         vocab_file: Words, one a line, in bilm-tf's order: `<S>`, `</S>` and `<UNK>` among them, frequent words first.
             A word's id is its line, from 0; padding comes after the last. Character models need no vocabulary.
+        word_vectors_file: Words that have a static vector, one a line; the first has the id 2. See `set_word_vectors`.
         word_splitting: How raw text becomes words: `"moses"` as the training text of the published English models,
             `"whitespace"` at white space only.
         max_characters_per_token: Character ids of a word, markers included.
@@ -117,7 +128,11 @@ class ElmoTokenizer(TokenizersBackend):
         torch.Size([2, 5, 50])
     """
 
-    vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
+    vocab_files_names = {
+        "vocab_file": "vocab.txt",
+        "word_vectors_file": WORD_VECTORS_FILE,
+        "tokenizer_file": "tokenizer.json",
+    }
     model_input_names = ["input_ids", "character_ids", "attention_mask"]
     _auto_class = "AutoTokenizer"
     _tokenizer: Tokenizer
@@ -125,6 +140,7 @@ class ElmoTokenizer(TokenizersBackend):
     def __init__(
         self,
         vocab_file: str | os.PathLike | None = None,
+        word_vectors_file: str | os.PathLike | None = None,
         word_splitting: Literal["moses", "whitespace"] = "moses",
         max_characters_per_token: int = 50,
         bos_token: str = "<S>",
@@ -142,6 +158,7 @@ class ElmoTokenizer(TokenizersBackend):
             )
         self.word_splitting = word_splitting
         self.max_characters_per_token = max_characters_per_token
+        self._word_vector_index: dict[str, int] = {}
         if kwargs.get("tokenizer_file") is None and kwargs.get("tokenizer_object") is None:
             specials = [str(token) for token in (bos_token, eos_token, unk_token)]
             words = specials if vocab_file is None else _read_vocabulary(vocab_file, specials)
@@ -163,11 +180,41 @@ class ElmoTokenizer(TokenizersBackend):
         self._tokenizer.pre_tokenizer = word_splitter(word_splitting)
         if word_splitting == "moses":
             self._tokenizer.normalizer = character_normalizer()
+        if word_vectors_file is not None:
+            self.set_word_vectors(_read_words(word_vectors_file))
         # A saved tokenizer remembers its boundaries in tokenizer.json only, and the base class takes them for absent.
         boundaries = self._tokenizer.encode("").ids
         self._add_bos_token, self._add_eos_token = (
             token in boundaries for token in (self.bos_token_id, self.eos_token_id)
         )
+
+    def set_word_vectors(self, words: Sequence[str]) -> None:
+        """Makes the tokenizer return `word_vector_ids`: 2 for the first of these words, and so on.
+
+        Args:
+            words: The words that have a static vector, in the order of the vectors.
+        """
+        self.word_vector_words = list(words)
+        self._word_vector_index = {word: number for number, word in enumerate(words, start=FIRST_WORD_VECTOR)}
+        if len(self._word_vector_index) < len(words):
+            raise ValueError(f"{len(words) - len(self._word_vector_index)} of the words occur more than once.")
+        self.model_input_names = [*type(self).model_input_names, "word_vector_ids"]
+
+    def _word_vector_ids(self, words: Iterable[Word]) -> list[int]:
+        index = self._word_vector_index
+        unknown = FIRST_WORD_VECTOR - 1
+        return [
+            0 if word is None or word in SENTENCE_BOUNDARIES else index.get(word) or index.get(word.lower(), unknown)
+            for word in words
+        ]
+
+    def _save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> tuple[str, ...]:
+        files = super()._save_pretrained(save_directory, *args, **kwargs)
+        if not self._word_vector_index:
+            return files
+        path = os.path.join(save_directory, WORD_VECTORS_FILE)
+        Path(path).write_text("".join(f"{word}\n" for word in self.word_vector_words), encoding="utf-8")
+        return (*files, path)
 
     @classmethod
     def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs: Any) -> dict[str, Any]:
@@ -197,6 +244,8 @@ class ElmoTokenizer(TokenizersBackend):
         words = self._words(encoded, samples, is_split_into_words)
         if is_split_into_words and "offset_mapping" in encoded:
             _empty_offsets_of_empty_words(encoded, words)
+        if self._word_vector_index:
+            encoded["word_vector_ids"] = [self._word_vector_ids(sentence) for sentence in words]
 
         if return_tensors is not None:
             if len(set(map(len, words))) <= 1:  # sentences of different lengths are refused further down
@@ -280,12 +329,14 @@ class ElmoTokenizer(TokenizersBackend):
 
     def _pad(self, encoded_inputs: dict[str, Any] | BatchEncoding, *args: Any, **kwargs: Any) -> dict[str, Any]:
         padded = super()._pad(encoded_inputs, *args, **kwargs)
-        if "character_ids" in padded:
-            rows = list(padded["character_ids"])
-            missing = len(padded["input_ids"]) - len(rows)
-            padding = [[0] * self.max_characters_per_token for _ in range(missing)]
-            side = kwargs.get("padding_side") or self.padding_side
-            padded["character_ids"] = rows + padding if side == "right" else padding + rows
+        side = kwargs.get("padding_side") or self.padding_side
+        for name in PADDED_WITH_ZEROS:
+            if name in padded:
+                values = list(padded[name])
+                missing = len(padded["input_ids"]) - len(values)
+                zero = [0] * self.max_characters_per_token if name == "character_ids" else 0
+                padding = [zero] * missing
+                padded[name] = values + padding if side == "right" else padding + values
         return padded
 
     # --- Ids to text -------------------------------------------------------------------------------------------------
@@ -407,11 +458,15 @@ def _to_torch(encoded: BatchEncoding) -> None:
             encoded[key] = torch.from_numpy(np.asarray(value, dtype=np.int64))
 
 
+def _read_words(path: str | os.PathLike) -> list[str]:
+    """The lines of a file; only line feeds end a line, as words may hold what else Unicode takes for an end."""
+    lines = Path(path).read_bytes().decode("utf-8").split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
 def _read_vocabulary(path: str | os.PathLike, specials: list[str]) -> list[str]:
     """The words of a vocabulary file in bilm-tf's format."""
-    lines = Path(path).read_text(encoding="utf-8").split("\n")
-    words = [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
-    words = [word for word in words if word != "!!!MAXTERMID"]  # a line that bilm-tf skips, too
+    words = [word for word in _read_words(path) if word != "!!!MAXTERMID"]  # a line that bilm-tf skips, too
     first_lines: dict[str, int] = {}
     for number, word in enumerate(words, start=1):
         if word == "" or word != word.strip():

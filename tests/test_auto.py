@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from hub_stand_in import HubStandIn, run_client
 from tiny import SENTENCES, random_model
 from transformers import AutoConfig, AutoModel, AutoTokenizer, pipeline
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.configuration_elmo import AUTO_MAP, CODE_FILES
 
-HUB_FILES = ["configuration_elmo.py", "modeling_elmo.py", "tokenization_elmo.py", "word_splitting.py"]
+HUB_FILES = sorted(CODE_FILES)
 # transformers itself needs the last three, so whoever loads a folder with it has them.
 ALLOWED_IMPORTS = {"torch", "transformers", "huggingface_hub", "numpy", "tokenizers"}
 
@@ -45,6 +47,10 @@ def test_auto_classes_know_elmo(folder):
     assert type(AutoTokenizer.from_pretrained(folder)) is ElmoTokenizer
     assert type(AutoModel.from_pretrained(folder)) is ElmoModel
     assert type(AutoModel.from_config(AutoConfig.from_pretrained(folder))) is ElmoModel
+    for name, place in AUTO_MAP.items():
+        if name.startswith("AutoModelFor"):
+            head = getattr(transformers, name).from_pretrained(folder)
+            assert type(head) is getattr(hf_elmo, place.rpartition(".")[2])
 
 
 @torch.no_grad()
@@ -74,6 +80,7 @@ socket.socket.connect = refuse
 socket.getaddrinfo = refuse
 import json, os
 import torch
+import transformers
 from transformers import AutoConfig, AutoModel, AutoTokenizer, pipeline
 folder, resaved, sentences = os.environ["FOLDER"], os.environ["RESAVED"], json.loads(os.environ["SENTENCES"])
 """
@@ -108,6 +115,14 @@ config = AutoConfig.from_pretrained(folder, **trusted)
 tokenizer = AutoTokenizer.from_pretrained(folder, **trusted)
 model = AutoModel.from_pretrained(folder, **trusted)
 fresh = AutoModel.from_config(config, **trusted)
+import transformers
+for name in config.auto_map:
+    if name.startswith("AutoModelFor"):  # every head on the base model's folder, saved and loaded again as itself
+        head = getattr(transformers, name).from_pretrained(folder, **trusted)
+        head.save_pretrained(resaved + name)
+        again = getattr(transformers, name).from_pretrained(resaved + name, **trusted)
+        assert type(again).__name__ == name.replace("AutoModel", "Elmo"), type(again)
+        assert all(torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters()))
 assert fresh.config.hidden_size == 12
 assert type(model).__module__.startswith("transformers_modules."), type(model)
 with torch.no_grad():

@@ -1,3 +1,4 @@
+import importlib
 import json
 
 import pytest
@@ -53,11 +54,11 @@ def test_saved_and_loaded(tmp_path, combination):
 def test_saved_config_names_the_code_of_every_auto_class(tmp_path):
     tiny_config().save_pretrained(tmp_path)
     auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
-    assert auto_map == {
-        "AutoConfig": "configuration_elmo.ElmoConfig",
-        "AutoModel": "modeling_elmo.ElmoModel",
-        "AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None],
-    }
+    assert auto_map["AutoModelForTokenClassification"] == "modeling_elmo_heads.ElmoForTokenClassification"
+    for place in auto_map.values():
+        module, _, name = (place[0] if isinstance(place, list) else place).partition(".")
+        assert (tmp_path / f"{module}.py").is_file()
+        assert hasattr(importlib.import_module(f"hf_elmo.{module}"), name)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,35 @@ def test_saved_config_names_the_code_of_every_auto_class(tmp_path):
 def test_impossible_values_are_refused_by_name(field, value, says):
     with pytest.raises((StrictDataclassError, ValueError), match=f"(?s){says}"):
         ElmoConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"elmo_dropout": 1.5}, "elmo_dropout=1.5"),
+        ({"task_dropout": -0.1}, "task_dropout=-0.1"),
+        ({"mix_l2": -1.0}, "mix_l2=-1.0"),
+        ({"word_vector_size": 50}, "word_vector_size=50 and word_vector_vocab_size=0"),
+        ({"use_elmo": False}, "use_elmo=False leaves nothing to read"),
+        ({"elmo_at_output": True}, "elmo_at_output=True needs a task LSTM"),
+        ({"crf_scheme": "BIO"}, "crf_scheme='BIO' needs use_crf=True"),
+        ({"pooling": "sum"}, "pooling.*mean.*max.*boundary"),
+        ({"num_sentences": 3}, "num_sentences.*1, 2"),
+        ({"task_lstm_layers": 0}, "task_lstm_layers=0"),
+        (
+            {"use_elmo": False, "elmo_at_output": True, "word_vector_size": 5, "word_vector_vocab_size": 9},
+            "elmo_at_output=True needs use_elmo=True",
+        ),
+    ],
+)
+def test_impossible_tasks_are_refused(overrides, says):
+    with pytest.raises(StrictDataclassError, match=f"(?s){says}"):
+        ElmoConfig(**overrides)
+
+
+def test_elmo_at_the_output_has_a_mix_of_its_own():
+    assert ElmoConfig(elmo_at_output=True, task_lstm_size=8).num_output_representations == 2
+    assert ElmoConfig(elmo_at_output=True, task_lstm_size=8, layer_combination="top").num_output_representations == 1
 
 
 @pytest.mark.parametrize("overrides", [{"num_output_representations": 2}, {"mix_layer_norm": "token"}])

@@ -28,19 +28,20 @@ def tiny_config(**overrides) -> ElmoConfig:
     return ElmoConfig(**{**sizes, **overrides})
 
 
-def random_model(config: ElmoConfig | None = None, seed: int = 0, scale: float = 1.0) -> ElmoModel:
+def random_model(config: ElmoConfig | None = None, seed: int = 0, scale: float = 1.0, model_class=ElmoModel):
     """A model in which every weight matters. In a fresh one biases are 0, and mistakes with padding do not show.
 
     Matrices have a spread that neither swells nor shrinks what goes through them, so that rounding does not, either.
     """
     generator = torch.Generator().manual_seed(seed)
-    model = ElmoModel(config or tiny_config()).eval()
+    model = model_class(config or tiny_config()).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             spread = 0.5 if parameter.dim() == 1 else parameter.numel() ** -0.25
             parameter.copy_(scale * spread * torch.randn(parameter.shape, generator=generator))
-        for number, mix in enumerate(model.mixes):
-            mix.gamma.fill_(1.5 + number)
+        for name, parameter in model.named_parameters():
+            if name.endswith(".gamma"):
+                parameter.fill_(1.5)
     return model
 
 
