@@ -9,7 +9,7 @@ sentences and pairs, answers in a text, choices.
 Shapes as in modeling_elmo.py; moreover K labels, X width of what the classifier sees of a word.
 """
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,14 @@ TIE_BREAK = 1e-3
 
 
 # --- What the heads share --------------------------------------------------------------------------------------------
+
+
+class TaskWords(NamedTuple):
+    """What a task knows of the words of a batch."""
+
+    vectors: Tensor  # (B, T, X), zero at padding
+    mask: Tensor  # (B, T), true where there is a word or a boundary
+    hidden_states: tuple[Tensor, ...] | None  # the layers of the biLM (B, T, D), if they were asked for
 
 
 class ElmoTaskLstm(nn.LSTM):
@@ -135,16 +143,20 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         attention_mask: Tensor | None,
         word_vector_ids: Tensor | None,
         predicate_ids: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """What the task knows of each word (B, T, X), zero at padding, and the mask (B, T) of the words."""
+        output_hidden_states: bool | None = None,
+    ) -> TaskWords:
+        """Reads the batch up to where the heads begin."""
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         mask = self._mask(character_ids, attention_mask, input_ids)
         packing = PackedWords.from_mask(mask)
         parts = []
+        layers = None
         if self.config.word_vector_size:
             _check_shape("word_vector_ids", word_vector_ids, mask, "a tokenizer that knows the static word vectors")
             parts.append(self.word_vectors(packing.pack(cast(Tensor, word_vector_ids))))
         if self.config.use_elmo:
-            representations = self._elmo_vectors(input_ids, character_ids, mask)
+            representations, layers = self._elmo_vectors(input_ids, character_ids, mask, bool(output_hidden_states))
             parts.append(self.elmo_dropout(packing.pack(representations[0])))
         if self.config.predicate_embedding_size:
             _check_shape("predicate_ids", predicate_ids, mask, "1 at the predicate and 0 elsewhere")
@@ -154,7 +166,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             words = self.task_lstm.read(self.task_dropout(words), packing)
         if self.config.elmo_at_output:
             words = torch.cat([words, self.elmo_dropout(packing.pack(representations[-1]))], dim=1)
-        return packing.unpack(words, *mask.shape), mask
+        return TaskWords(packing.unpack(words, *mask.shape), mask, layers if output_hidden_states else None)
 
     def _mask(self, character_ids: Tensor | None, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
         """(B, T), true where there is a word or a boundary."""
@@ -169,18 +181,20 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         raise ValueError("There is nothing to read: pass all that the tokenizer returns, model(**tokenizer(...)).")
 
     def _elmo_vectors(
-        self, input_ids: Tensor | None, character_ids: Tensor | None, mask: Tensor
-    ) -> tuple[Tensor, ...]:
-        """The ELMo vectors (B, T, D), one for each mix, from the biLM or from what was kept of it."""
+        self, input_ids: Tensor | None, character_ids: Tensor | None, mask: Tensor, output_hidden_states: bool
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """The ELMo vectors (B, T, D), one for each mix, and the layers; from the biLM or from what was kept of it."""
         if self.feature_cache is not None:
             if not self._bilm_is_frozen():
                 raise ValueError("A feature cache needs a frozen biLM, but this one learns: call freeze_bilm() first.")
-            layers = self.feature_cache.layers(self.elmo, character_ids, mask)
-            return self.elmo.combine_layers(layers, mask)
+            layers = tuple(self.feature_cache.layers(self.elmo, character_ids, mask))
+            return self.elmo.combine_layers(layers, mask), layers
         if input_ids is None and character_ids is not None:
             input_ids = character_ids.new_zeros(character_ids.shape[:2])  # positions are taken as they are
-        outputs = self.elmo(input_ids, character_ids, attention_mask=mask)
-        return outputs.elmo_representations or (outputs.last_hidden_state,)
+        outputs = self.elmo(
+            input_ids, character_ids, attention_mask=mask, output_hidden_states=output_hidden_states, return_dict=True
+        )
+        return outputs.elmo_representations or (outputs.last_hidden_state,), outputs.hidden_states
 
     def _boundaries(self, input_ids: Tensor | None, character_ids: Tensor | None) -> tuple[Tensor, Tensor]:
         """Where `<S>` and where `</S>` stand, (B, T) each."""
@@ -260,6 +274,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         word_vector_ids: Tensor | None = None,
         predicate_ids: Tensor | None = None,
         labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """Scores the labels of each word.
@@ -271,13 +286,16 @@ class ElmoForTokenClassification(ElmoTaskModel):
             word_vector_ids: Ids of the static word vectors (B, T), if the model has them.
             predicate_ids: (B, T), 1 at the predicate, if the model labels semantic roles.
             labels: (B, T), -100 where there is none.
+            output_hidden_states: Whether to return all layers of the biLM.
 
         Returns:
             `loss`, if there are labels, and `logits` (B, T, K). With a conditional random field, the logits of a model
             in evaluation mode are the logarithms of each label's probability given the whole sentence, and the largest
             one of each word is that of the best path.
         """
-        words, mask = self._read(input_ids, character_ids, attention_mask, word_vector_ids, predicate_ids)
+        words, mask, layers = self._read(
+            input_ids, character_ids, attention_mask, word_vector_ids, predicate_ids, output_hidden_states
+        )
         logits = self.classifier(self.task_dropout(words))  # (B, T, K)
         if labels is not None:
             _check_labels(labels, self.num_labels, mask.shape)
@@ -293,7 +311,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
         elif labels is not None:
             chosen = mask & (labels != IGNORED)
             loss = _mean_cross_entropy(logits[chosen], labels[chosen])
-        return TokenClassifierOutput(loss=self._with_mix_penalty(loss), logits=logits)
+        return TokenClassifierOutput(loss=self._with_mix_penalty(loss), logits=logits, hidden_states=cast(Any, layers))
 
     def _decoded_logits(self, emissions: Tensor, labelled: Tensor) -> Tensor:
         """Log-probabilities (B, T, K) whose largest entry is the label on the best path.
@@ -403,6 +421,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         attention_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
         labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Scores the labels of each sentence or pair.
@@ -413,15 +432,20 @@ class ElmoForSequenceClassification(ElmoTaskModel):
             attention_mask: (B, T), 0 at padding.
             word_vector_ids: Ids of the static word vectors (B, T), if the model has them.
             labels: (B,) labels or numbers; (B, K) zeros and ones if a sentence has several labels.
+            output_hidden_states: Whether to return all layers of the biLM.
 
         Returns:
             `loss`, if there are labels, and `logits` (B, K).
         """
-        words, mask = self._read(input_ids, character_ids, attention_mask, word_vector_ids)
+        words, mask, layers = self._read(
+            input_ids, character_ids, attention_mask, word_vector_ids, output_hidden_states=output_hidden_states
+        )
         pooled = self.pooler(words, mask, *self._boundaries(input_ids, character_ids))
         logits = self.classifier(self.task_dropout(pooled))  # (B, K)
         loss = None if labels is None else self._loss(logits, labels)
-        return SequenceClassifierOutput(loss=self._with_mix_penalty(loss), logits=logits)
+        return SequenceClassifierOutput(
+            loss=self._with_mix_penalty(loss), logits=logits, hidden_states=cast(Any, layers)
+        )
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self._problem_type(labels) == "regression":
@@ -474,6 +498,7 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         word_vector_ids: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """Scores each word as the first and as the last of the answer.
@@ -485,13 +510,16 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
             word_vector_ids: Ids of the static word vectors (B, T), if the model has them.
             start_positions: (B,) position of the answer's first word; outside the batch means that it was cut off.
             end_positions: (B,) position of the answer's last word.
+            output_hidden_states: Whether to return all layers of the biLM.
 
         Returns:
             `loss`, if there are positions, `start_logits` and `end_logits` (B, T), lowest at padding.
         """
         if (start_positions is None) != (end_positions is None):
             raise ValueError("An answer has a start and an end: give start_positions and end_positions, or neither.")
-        words, mask = self._read(input_ids, character_ids, attention_mask, word_vector_ids)
+        words, mask, layers = self._read(
+            input_ids, character_ids, attention_mask, word_vector_ids, output_hidden_states=output_hidden_states
+        )
         logits = self.qa_outputs(self.task_dropout(words))  # (B, T, 2)
         logits = logits.masked_fill(~mask.unsqueeze(2), torch.finfo(logits.dtype).min)
         start_logits, end_logits = logits.unbind(dim=2)
@@ -499,7 +527,10 @@ class ElmoForQuestionAnswering(ElmoTaskModel):
         if start_positions is not None and end_positions is not None:
             loss = (_position_loss(start_logits, start_positions) + _position_loss(end_logits, end_positions)) / 2
         return QuestionAnsweringModelOutput(
-            loss=self._with_mix_penalty(loss), start_logits=start_logits, end_logits=end_logits
+            loss=self._with_mix_penalty(loss),
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=cast(Any, layers),
         )
 
 
@@ -533,6 +564,7 @@ class ElmoForMultipleChoice(ElmoTaskModel):
         attention_mask: Tensor | None = None,
         word_vector_ids: Tensor | None = None,
         labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> MultipleChoiceModelOutput:
         """Scores the choices.
@@ -543,6 +575,7 @@ class ElmoForMultipleChoice(ElmoTaskModel):
             attention_mask: (B, choices, T), 0 at padding.
             word_vector_ids: Ids of the static word vectors (B, choices, T), if the model has them.
             labels: (B,) number of the right choice.
+            output_hidden_states: Whether to return all layers of the biLM, of shape (B x choices, T, D).
 
         Returns:
             `loss`, if there are labels, and `logits` (B, choices).
@@ -558,14 +591,22 @@ class ElmoForMultipleChoice(ElmoTaskModel):
         if character_ids is not None:
             character_ids = character_ids.reshape(batch * choices, columns, self.config.max_characters_per_token)
         input_ids = flat(input_ids)
-        words, mask = self._read(input_ids, character_ids, flat(attention_mask), flat(word_vector_ids))
+        words, mask, layers = self._read(
+            input_ids,
+            character_ids,
+            flat(attention_mask),
+            flat(word_vector_ids),
+            output_hidden_states=output_hidden_states,
+        )
         pooled = self.pooler(words, mask, *self._boundaries(input_ids, character_ids))
         logits = self.classifier(self.task_dropout(pooled)).view(batch, choices)
         loss = None
         if labels is not None:
             _check_labels(labels, choices, logits.shape[:1])
             loss = nn.functional.cross_entropy(logits, labels)
-        return MultipleChoiceModelOutput(loss=self._with_mix_penalty(loss), logits=logits)
+        return MultipleChoiceModelOutput(
+            loss=self._with_mix_penalty(loss), logits=logits, hidden_states=cast(Any, layers)
+        )
 
 
 __all__ = [

@@ -282,6 +282,24 @@ def test_batch_mates_and_padding_change_nothing(model_class, crf):
             assert_close(one[0], expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("model_class", HEADS)
+def test_layers_are_returned_on_request(model_class):
+    model = head(model_class)
+    batch = batch_for(model)
+    assert model(**batch).hidden_states is None
+    outputs = model(**batch, output_hidden_states=True)
+    flat = {
+        name: value.flatten(0, 1) if model_class is ElmoForMultipleChoice else value for name, value in batch.items()
+    }
+    expected = model.elmo(**flat, output_hidden_states=True).hidden_states
+    assert len(outputs.hidden_states) == 3
+    assert all(torch.equal(a, b) for a, b in zip(outputs.hidden_states, expected, strict=True))
+    model.config.output_hidden_states = True
+    assert len(model(**batch).hidden_states) == 3
+    as_tuple = model(**batch, return_dict=False)
+    assert isinstance(as_tuple, tuple)
+
+
 # --- Each choice changes a result ------------------------------------------------------------------------------------
 
 
