@@ -183,7 +183,6 @@ class ElmoCrf(nn.Module):
         transitions, start, _ = self._masked_weights(emissions.dtype)
         behind = torch.cat([start.expand(len(gold), 1, -1), transitions[gold[:, :-1]]], dim=1)  # (B, T, K)
         scores = behind + sentences.emissions + self._backward_scores(sentences)
-        scores = scores.masked_fill(~sentences.present.unsqueeze(2), 0)
         steps = scores.log_softmax(dim=2).gather(2, gold.unsqueeze(2)).squeeze(2)  # (B, T)
         return steps.masked_fill(~sentences.present, 0).sum(dim=1)
 
@@ -240,8 +239,7 @@ class ElmoCrf(nn.Module):
         all_scores = [scores]
         for step in range(1, sentences.emissions.shape[1]):
             reached = torch.logsumexp(scores.unsqueeze(2) + transitions, dim=1)  # (B, from, to) to (B, to)
-            reached = _levelled(reached + sentences.emissions[:, step])
-            scores = torch.where(sentences.present[:, step].unsqueeze(1), reached, scores)
+            scores = _levelled(reached + sentences.emissions[:, step])
             all_scores.append(scores)
         return torch.stack(all_scores, dim=1)
 
@@ -258,7 +256,11 @@ class ElmoCrf(nn.Module):
         return torch.stack(all_scores[::-1], dim=1)
 
     def _masked_weights(self, dtype: torch.dtype) -> list[Tensor]:
-        """Transitions, start and end, minus infinity where not allowed; some path always is, so no sum is."""
+        """Transitions, start and end, minus infinity where not allowed.
+
+        No sum over labels is minus infinity: there are paths of every length, and each label can go on and end, or
+        `_check_labels` would have refused the names.
+        """
         weights = (self.transitions, self.start, self.end)
         return [
             weight.to(dtype).masked_fill(~allowed.to(weight.device), -math.inf)
