@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from huggingface_hub.errors import StrictDataclassError
+
 from .version import __version__
 
 
@@ -32,9 +34,15 @@ class Command:
 # Words of the subcommand: where its Command is, and a line for the list. Only the one that is asked for is imported.
 COMMANDS = {
     "convert allennlp": ("hf_elmo.conversion.command:CONVERT_ALLENNLP", "AllenNLP or bilm-tf weights to a Hub folder"),
+    "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),
+    "finetune classify": ("hf_elmo.scripts.finetune:CLASSIFY", "a label for a sentence or a pair of sentences"),
     "export allennlp": ("hf_elmo.conversion.command:EXPORT_ALLENNLP", "a model folder to AllenNLP weights"),
 }
-GROUPS = {"convert": "old weights to a Hub folder", "export": "a model folder to the format of another program"}
+GROUPS = {
+    "convert": "converts old weights to a Hub folder",
+    "finetune": "trains a task on top of ELMo, and measures it",
+    "export": "converts a model folder to the format of another program",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,10 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser(argv).parse_args(argv)
     try:
         arguments.run(arguments)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, StrictDataclassError) as error:
         if arguments.debug:
             traceback.print_exc()
-        print(f"hf-elmo: error: {error}", file=sys.stderr)
+        # The errors of a config wrap the sentence that matters.
+        print(
+            f"hf-elmo: error: {error.__cause__ if isinstance(error, StrictDataclassError) else error}", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         print("hf-elmo: interrupted", file=sys.stderr)
@@ -69,8 +80,9 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     for words, (location, summary) in COMMANDS.items():
         group, _, name = words.rpartition(" ")
         if group not in choices:
-            group_parser = choices[""].add_parser(group, help=GROUPS[group], description=f"Converts {GROUPS[group]}.")
-            choices[group] = group_parser.add_subparsers(title="formats", metavar="format", required=True)
+            description = f"{GROUPS[group][0].upper()}{GROUPS[group][1:]}."
+            group_parser = choices[""].add_parser(group, help=GROUPS[group], description=description)
+            choices[group] = group_parser.add_subparsers(title="kinds", metavar="kind", required=True)
         if not f"{asked} ".startswith(f"{words} "):
             choices[group].add_parser(name, help=summary)
             continue

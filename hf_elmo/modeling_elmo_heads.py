@@ -304,8 +304,9 @@ class ElmoForTokenClassification(ElmoTaskModel):
             begin, end = self._boundaries(input_ids, character_ids)
             labelled = mask & ~begin & ~end
             if labels is not None:
-                likelihoods = self.crf.log_likelihood(logits, labels, labelled & (labels != IGNORED))
-                loss = -likelihoods.mean()
+                chosen = labelled & (labels != IGNORED)
+                likelihoods = self.crf.log_likelihood(logits, labels, chosen)  # (B,), 0 without any label
+                loss = -likelihoods.sum() / chosen.any(dim=1).sum().clamp(min=1)
             if not self.training:
                 logits = self._decoded_logits(logits, labelled)
         elif labels is not None:

@@ -34,6 +34,7 @@ BLOCK = 2**22  # bytes that are read at once
 HEADER = re.compile(rb"(\d{1,18})[ \t]+(\d{1,18})[ \t\r]*\n?")
 LARGEST_DIMENSION = 2**16
 LONGEST_WORD = 10_000  # bytes; in a binary file, where nothing else tells a word from garbage
+CONTROL_CHARACTER = re.compile(rb"[\x00-\x1f]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 FASTTEXT_MODEL = b"\xba\x16\x4f\x2f"  # the first bytes of a fastText .bin, which is not word2vec's
 
@@ -393,6 +394,12 @@ def _read_binary(file: BinaryIO, path: Path, limit: int | None, show_progress: C
         more = file.read(BLOCK)
         buffer += more
         words, starts, position = _find_words(buffer, size, min(rows.room, expected - rows.count))
+        for number, word in enumerate(words, start=rows.count + 1):
+            if CONTROL_CHARACTER.search(word):
+                raise ValueError(
+                    f"{path}: word {number} is {_shown(word)}, which is no text. The file is damaged, or a word "
+                    "before contains a space, which this format cannot hold."
+                )
         if words:
             block = np.stack([np.frombuffer(buffer, "<f4", dimension, start) for start in starts])
             rows.add(

@@ -1,0 +1,164 @@
+"""The fine-tuning command, from files to figures and to a model that a pipeline loads."""
+
+import json
+
+import pytest
+import torch
+from tiny import random_model, tiny_config
+from transformers import pipeline
+
+from hf_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from hf_elmo.cli import main
+
+TAGGED = """-DOCSTART- -X- O O
+
+John I-PER
+Smith I-PER
+lives O
+in O
+London I-LOC
+. O
+
+The O
+bank O
+of O
+London I-LOC
+lends O
+
+Mary I-PER
+sleeps O
+"""
+TREES = """(4 (2 Very) (4 good))
+(0 (0 Bad) (2 film))
+(2 (2 A) (2 film))
+(3 (2 Rather) (3 good))
+(1 (1 weak) (2 .))
+"""
+PAIRS = """premise\thypothesis\tlabel
+A cat .\tIt sleeps .\tneutral
+He won .\tHe lost .\tno
+She ran .\tShe moved .\tyes
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data, word vectors and an ELMo model, all tiny."""
+    folder = tmp_path_factory.mktemp("finetune")
+    (folder / "tagged.txt").write_text(TAGGED)
+    (folder / "trees.txt").write_text(TREES)
+    (folder / "pairs.tsv").write_text(PAIRS)
+    (folder / "vectors.txt").write_text("london 1 0 0\nthe 0 1 0\nfilm 0 0 1\ngood 1 1 0\ncat 0 1 1\n")
+    random_model(tiny_config()).save_pretrained(folder / "elmo")
+    ElmoTokenizer().save_pretrained(folder / "elmo")
+    return folder
+
+
+def run(kind: str, folder, output, *options: str) -> dict:
+    data = {"tag": "tagged.txt", "sst": "trees.txt", "pairs": "pairs.tsv"}[kind]
+    command = ["finetune", "tag" if kind == "tag" else "classify", "--train", folder / data, "--dev", folder / data]
+    command += {
+        "tag": ["--scheme", "BIOES", "--crf"],
+        "sst": ["--format", "sst"],
+        "pairs": ["--text-column", "premise", "--pair-column", "hypothesis"],
+    }[kind]
+    command += ["--output", output, "--task-lstm", "8", "--elmo-dropout", "0", "--task-dropout", "0", *options]
+    assert main([str(word) for word in command]) == 0
+    return json.loads((output / "results.json").read_text())
+
+
+FEW = ["--seeds", "1", "2", "--epochs", "2"]
+
+
+@pytest.mark.slow
+def test_a_tagger_learns_and_serves(folder, tmp_path):
+    options = ["--elmo", str(folder / "elmo"), "--word-vectors", str(folder / "vectors.txt"), "--elmo-at-output"]
+    options += ["--seeds", "1", "2", "--epochs", "25", "--patience", "25", "--learning-rate", "0.05"]
+    results = run("tag", folder, tmp_path / "out", *options)
+    assert results["metric"] == "f1"
+    assert results["summary"]["f1"]["mean"] == 1.0
+    assert results["summary"]["f1"]["standard_deviation"] == 0.0
+    assert set(results["seeds"]) == {"1", "2"}
+    weights = results["seeds"]["1"]["layer_weights"]
+    assert len(weights) == 2  # one mix at the input, one at the output
+    assert sum(weights[0]) == pytest.approx(1, abs=1e-3)
+    assert "--elmo elmo --word-vectors vectors.txt" in results["command"]
+    assert str(tmp_path) not in json.dumps(results)
+
+    tag = pipeline("token-classification", model=str(tmp_path / "out/model"), aggregation_strategy="simple")
+    found = [(entity["entity_group"], entity["word"]) for entity in tag("Mary sleeps")]
+    assert [word for _, word in found] == ["Mary"]
+    assert tag.model.config.crf_scheme == "BIOES"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sst", "pairs"])
+def test_classifiers_learn_and_serve(folder, tmp_path, kind):
+    options = ["--word-vectors", str(folder / "vectors.txt"), "--all-word-vectors", "--elmo", str(folder / "elmo")]
+    options += ["--seeds", "1", "--epochs", "25", "--patience", "25", "--learning-rate", "0.05"]
+    results = run(kind, folder, tmp_path / "out", *options)
+    assert results["summary"]["accuracy"]["mean"] == 1.0
+    assert results["summary"]["accuracy"]["standard_deviation"] is None
+    classify = pipeline("text-classification", model=str(tmp_path / "out/model"))
+    if kind == "pairs":
+        assert classify({"text": "She ran .", "text_pair": "She moved ."})["label"] == "yes"
+    else:
+        assert "negative" not in classify("Very good")[0]["label"]
+    assert len(classify.tokenizer.word_vector_words) == 5
+
+
+@pytest.mark.slow
+def test_a_cache_changes_nothing_but_the_time(folder, tmp_path):
+    elmo = ["--elmo", str(folder / "elmo"), *FEW]
+    plain = run("tag", folder, tmp_path / "plain", *elmo)
+    cached = run("tag", folder, tmp_path / "cached", *elmo, "--cache", str(tmp_path / "cache"))
+    assert any((tmp_path / "cache").iterdir())
+    for seed in ("1", "2"):
+        assert cached["seeds"][seed]["loss"] == pytest.approx(plain["seeds"][seed]["loss"], abs=1e-5)
+        assert cached["seeds"][seed]["f1"] == plain["seeds"][seed]["f1"]
+
+
+@pytest.mark.slow
+def test_the_bilm_learns_only_if_asked(folder, tmp_path):
+    trained = {}
+    for options in ([], ["--train-bilm"]):
+        output = tmp_path / f"run{len(options)}"
+        results = run("tag", folder, output, "--elmo", str(folder / "elmo"), "--seeds", "1", "--epochs", "3", *options)
+        trained[len(options)] = results["trained_parameters"]
+        model = ElmoForTokenClassification.from_pretrained(output / "model")
+        assert model.config.freeze_bilm is (not options)
+    before = ElmoModel.from_pretrained(folder / "elmo")
+    frozen = ElmoForTokenClassification.from_pretrained(tmp_path / "run0/model").elmo
+    assert torch.equal(frozen.bilstm.forward_layers[1].bias, before.bilstm.forward_layers[1].bias)
+    lstm = sum(parameter.numel() for parameter in before.bilstm.parameters())
+    assert trained[1] == trained[0] + lstm  # two layers have thawed in three epochs
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "give --elmo, --word-vectors or both"),
+        (["--word-vectors", "VECTORS", "--share", "0"], "--share 0.0 is not possible"),
+        (["--word-vectors", "VECTORS", "--label-column", "x"], "column 'x' of a CoNLL file must be a number"),
+        (["--word-vectors", "VECTORS", "--elmo-at-output"], "elmo_at_output=True needs use_elmo=True"),
+        (["--word-vectors", "no-such-file.txt"], "no-such-file.txt"),
+        (["--word-vectors", "VECTORS", "--format", "conllu"], "--scheme is for entities"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(folder, tmp_path, capsys, options, says):
+    options = [str(folder / "vectors.txt") if option == "VECTORS" else option for option in options]
+    command = ["finetune", "tag", "--train", folder / "tagged.txt", "--dev", folder / "tagged.txt", "--scheme", "BIO"]
+    command += ["--output", tmp_path / "out", "--epochs", "1", "--seeds", "1", *options]
+    assert main([str(word) for word in command]) == 1
+    error = capsys.readouterr().err
+    assert says in error
+    assert "Traceback" not in error
+
+
+def test_earlier_results_are_not_lost(folder, tmp_path, capsys):
+    (tmp_path / "results.json").write_text("{}")
+    command = ["finetune", "tag", "--train", folder / "tagged.txt", "--dev", folder / "tagged.txt", "--scheme", "BIO"]
+    command += ["--word-vectors", folder / "vectors.txt", "--output", tmp_path]
+    assert main([str(word) for word in command]) == 1
+    assert "results.json exists" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_text() == "{}"
