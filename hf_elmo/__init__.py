@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from .configuration_elmo import ElmoConfig
+from .feature_cache import FeatureCache
 from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoPreTrainedModel, ElmoState, LayerWeights
 from .modeling_elmo_heads import (
     ElmoForMultipleChoice,
@@ -24,7 +25,9 @@ from .modeling_elmo_heads import (
     ElmoForTokenClassification,
 )
 from .tokenization_elmo import ElmoTokenizer, batch_to_ids
+from .training import GradualUnfreezing, parameter_groups
 from .version import __version__
+from .word_vectors import WordVectors, load_word_vectors
 
 AutoConfig.register(ElmoConfig.model_type, ElmoConfig, exist_ok=True)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)
@@ -45,7 +48,12 @@ __all__ = [
     "ElmoPreTrainedModel",
     "ElmoState",
     "ElmoTokenizer",
+    "FeatureCache",
+    "GradualUnfreezing",
     "LayerWeights",
+    "WordVectors",
     "__version__",
     "batch_to_ids",
+    "load_word_vectors",
+    "parameter_groups",
 ]
