@@ -196,13 +196,26 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         )
         return outputs.elmo_representations or (outputs.last_hidden_state,), outputs.hidden_states
 
-    def _boundaries(self, input_ids: Tensor | None, character_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Where `<S>` and where `</S>` stand, (B, T) each."""
+    def _boundaries(
+        self, input_ids: Tensor | None, character_ids: Tensor | None, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Where a sentence begins and where one ends, (B, T) each.
+
+        A `<S>` that is not at the beginning or after a `</S>` is a word of the text, and so is a `</S>` that is not at
+        the end or before a `<S>`.
+        """
         if character_ids is not None:
             second = character_ids[..., 1]
-            return second == BEGIN_SENTENCE, second == END_SENTENCE
-        ids = cast(Tensor, input_ids)
-        return ids == self.config.bos_token_id, ids == self.config.eos_token_id
+            begin, end = second == BEGIN_SENTENCE, second == END_SENTENCE
+        else:
+            ids = cast(Tensor, input_ids)
+            begin, end = ids == self.config.bos_token_id, ids == self.config.eos_token_id
+        begin, end = begin & mask, end & mask
+        first = mask & (mask.cumsum(dim=1) == 1)
+        last = mask & (mask.flip(1).cumsum(dim=1).flip(1) == 1)
+        after_end = nn.functional.pad(end[:, :-1], (1, 0))
+        before_begin = nn.functional.pad(begin[:, 1:], (0, 1))
+        return begin & (first | after_end), end & (last | before_begin)
 
     def _with_mix_penalty(self, loss: Tensor | None) -> Any:
         """Adds the paper's lambda * |w|^2."""
@@ -301,7 +314,7 @@ class ElmoForTokenClassification(ElmoTaskModel):
             _check_labels(labels, self.num_labels, mask.shape)
         loss = None
         if self.config.use_crf:
-            begin, end = self._boundaries(input_ids, character_ids)
+            begin, end = self._boundaries(input_ids, character_ids, mask)
             labelled = mask & ~begin & ~end
             if labels is not None:
                 chosen = labelled & (labels != IGNORED)
@@ -441,7 +454,7 @@ class ElmoForSequenceClassification(ElmoTaskModel):
         words, mask, layers = self._read(
             input_ids, character_ids, attention_mask, word_vector_ids, output_hidden_states=output_hidden_states
         )
-        pooled = self.pooler(words, mask, *self._boundaries(input_ids, character_ids))
+        pooled = self.pooler(words, mask, *self._boundaries(input_ids, character_ids, mask))
         logits = self.classifier(self.task_dropout(pooled))  # (B, K)
         loss = None if labels is None else self._loss(logits, labels)
         return SequenceClassifierOutput(
@@ -599,7 +612,7 @@ class ElmoForMultipleChoice(ElmoTaskModel):
             flat(word_vector_ids),
             output_hidden_states=output_hidden_states,
         )
-        pooled = self.pooler(words, mask, *self._boundaries(input_ids, character_ids))
+        pooled = self.pooler(words, mask, *self._boundaries(input_ids, character_ids, mask))
         logits = self.classifier(self.task_dropout(pooled)).view(batch, choices)
         loss = None
         if labels is not None:

@@ -412,8 +412,9 @@ def _as_samples(text: Any, text_pair: Any, is_split_into_words: bool) -> tuple[l
 def _as_pair(item: Any, is_split_into_words: bool) -> Sample:
     """(item, None), or the pair that the item is."""
     parts = (list, tuple) if is_split_into_words else str
-    is_pair = isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, parts) for part in item)
-    return item if is_pair else (item, None)
+    kinds = tuple if is_split_into_words else (list, tuple)  # a list of words is a sentence, a list of texts a pair
+    is_pair = isinstance(item, kinds) and len(item) == 2 and all(isinstance(part, parts) for part in item)
+    return tuple(item) if is_pair else (item, None)
 
 
 def _is_list(value: Any) -> bool:
