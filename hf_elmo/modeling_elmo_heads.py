@@ -191,9 +191,16 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             return self.elmo.combine_layers(layers, mask), layers
         if input_ids is None and character_ids is not None:
             input_ids = character_ids.new_zeros(character_ids.shape[:2])  # positions are taken as they are
-        outputs = self.elmo(
-            input_ids, character_ids, attention_mask=mask, output_hidden_states=output_hidden_states, return_dict=True
-        )
+        # A frozen biLM gains nothing from mixed precision in training, and would differ from what a cache keeps.
+        mixed = torch.is_autocast_enabled(mask.device.type) and not self._bilm_is_frozen()
+        with torch.autocast(mask.device.type, enabled=mixed):
+            outputs = self.elmo(
+                input_ids,
+                character_ids,
+                attention_mask=mask,
+                output_hidden_states=output_hidden_states,
+                return_dict=True,
+            )
         return outputs.elmo_representations or (outputs.last_hidden_state,), outputs.hidden_states
 
     def _boundaries(

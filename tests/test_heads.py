@@ -355,6 +355,17 @@ def test_a_bilm_that_is_not_frozen_learns(model_class):
 
 
 @pytest.mark.parametrize("frozen", [True, False])
+def test_mixed_precision_spares_a_frozen_bilm(frozen):
+    model = head(ElmoForTokenClassification, freeze_bilm=frozen, **NO_DROPOUT)
+    batch = batch_for(model)
+    expected = model(**batch, output_hidden_states=True).hidden_states[2]
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(**batch, output_hidden_states=True)
+    assert outputs.logits.dtype == torch.bfloat16
+    assert torch.equal(outputs.hidden_states[2].float(), expected) is frozen
+
+
+@pytest.mark.parametrize("frozen", [True, False])
 def test_what_is_frozen_is_frozen_after_loading(tmp_path, frozen):
     head(
         ElmoForTokenClassification, freeze_bilm=frozen, train_word_vectors=not frozen, **WORD_VECTORS
