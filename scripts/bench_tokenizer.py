@@ -111,7 +111,9 @@ def measure(batches: list[list[str]], rounds: int) -> list[Measured]:
 
 def describe(arguments: argparse.Namespace, lines: list[str], results: list[Measured]) -> dict[str, object]:
     return {
-        "command": "python -m hf_elmo.scripts.bench_tokenizer",
+        "command": " ".join(
+            ["python -m hf_elmo.scripts.bench_tokenizer", *([arguments.file.name] if arguments.file else [])]
+        ),
         "text": arguments.file.name if arguments.file else "AllenNLP fixtures",
         "lines": len(lines),
         "batch_size": arguments.batch_size,

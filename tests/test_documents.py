@@ -10,6 +10,7 @@ import pytest
 
 from hf_elmo import cli
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
+from hf_elmo.scripts.results_table import with_table
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
@@ -51,6 +52,14 @@ def test_the_readme_is_short_and_names_existing_files():
     assert len(text.splitlines()) < 200
     for path in re.findall(r"`(tests/\w+\.py)`|\]\((?!http)([^)]+)\)", text):
         assert (ROOT / next(filter(None, path))).is_file(), path
+
+
+def test_figures_of_the_readme_are_those_of_the_results():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_table(text, ROOT / "results") == text, "run: python scripts/results_table.py README.md results"
+    assert with_table(text.replace("words/s", "words a second"), ROOT / "results") == text
+    with pytest.raises(ValueError, match="no place for the table"):
+        with_table("Nothing here.", ROOT / "results")
 
 
 def test_make_targets_that_are_named_exist():
