@@ -184,7 +184,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         self, input_ids: Tensor | None, character_ids: Tensor | None, mask: Tensor, output_hidden_states: bool
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """The ELMo vectors (B, T, D), one for each mix, and the layers; from the biLM or from what was kept of it."""
-        if self.feature_cache is not None:
+        if self.feature_cache is not None and character_ids is not None:
             if not self._bilm_is_frozen():
                 raise ValueError("A feature cache needs a frozen biLM, but this one learns: call freeze_bilm() first.")
             layers = tuple(self.feature_cache.layers(self.elmo, character_ids, mask))

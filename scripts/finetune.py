@@ -202,6 +202,8 @@ def _read_tagging(arguments: argparse.Namespace, source: str, split: str) -> Tag
     if arguments.format == "conllu":
         if arguments.scheme:
             raise ValueError("--scheme is for entities; the labels of CoNLL-U are parts of speech.")
+        if words:
+            raise ValueError("--word-column has no effect: CoNLL-U says where the words are.")
         return read_conllu(source, column or "upos")
     if arguments.format == "conll":
         numbers = {"label_column": _number(column, -1), "word_column": _number(words, 0)}
@@ -294,6 +296,7 @@ def _read_classification(arguments: argparse.Namespace, source: str, split: str)
 
 def finetune(task: Task, arguments: argparse.Namespace) -> None:
     """Trains one model for each seed, keeps the best, and writes the results."""
+    _refuse_options_without_effect(arguments)
     output: Path = arguments.output
     results_file = output / RESULTS
     if results_file.exists() and not arguments.overwrite:
@@ -337,6 +340,31 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
     deviation = summary["standard_deviation"]
     spread = "" if deviation is None else f" +- {deviation:.4f}"
     print(f"{task.metric}: {summary['mean']:.4f}{spread} over {len(by_seed)} seeds; {results_file}")
+
+
+def _refuse_options_without_effect(arguments: argparse.Namespace) -> None:
+    needs_elmo = {
+        "--elmo-at-output": arguments.elmo_at_output,
+        "--layers": arguments.layers != "mix",
+        "--mix-l2": arguments.mix_l2,
+        "--train-bilm": arguments.train_bilm,
+        "--cache": arguments.cache,
+    }
+    needs_word_vectors = {
+        "--all-word-vectors": arguments.all_word_vectors,
+        "--train-word-vectors": arguments.train_word_vectors,
+    }
+    for needed, source, options in (
+        ("--elmo", arguments.elmo, needs_elmo),
+        ("--word-vectors", arguments.word_vectors, needs_word_vectors),
+    ):
+        given = [option for option, value in options.items() if value]
+        if source is None and given:
+            raise ValueError(f"{', '.join(given)} has no effect without {needed}.")
+    if arguments.cache and arguments.train_bilm:
+        raise ValueError(
+            "--cache keeps what a frozen biLM computes, but with --train-bilm it changes: give one of them."
+        )
 
 
 def _word_vectors(task: Task, arguments: argparse.Namespace) -> WordVectors | None:
