@@ -9,6 +9,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMultipleChoice,
+    AutoModelForPreTraining,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -24,6 +25,7 @@ from .modeling_elmo_heads import (
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
 )
+from .modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
 from .tokenization_elmo import ElmoTokenizer, batch_to_ids
 from .training import GradualUnfreezing, parameter_groups
 from .version import __version__
@@ -32,6 +34,7 @@ from .word_vectors import WordVectors, load_word_vectors
 AutoConfig.register(ElmoConfig.model_type, ElmoConfig, exist_ok=True)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)
 AutoModel.register(ElmoConfig, ElmoModel, exist_ok=True)
+AutoModelForPreTraining.register(ElmoConfig, ElmoForPreTraining, exist_ok=True)
 AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification, exist_ok=True)
 AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification, exist_ok=True)
 AutoModelForQuestionAnswering.register(ElmoConfig, ElmoForQuestionAnswering, exist_ok=True)
@@ -40,6 +43,8 @@ AutoModelForMultipleChoice.register(ElmoConfig, ElmoForMultipleChoice, exist_ok=
 __all__ = [
     "ElmoConfig",
     "ElmoForMultipleChoice",
+    "ElmoForPreTraining",
+    "ElmoForPreTrainingOutput",
     "ElmoForQuestionAnswering",
     "ElmoForSequenceClassification",
     "ElmoForTokenClassification",

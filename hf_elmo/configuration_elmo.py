@@ -24,12 +24,15 @@ CODE_FILES = (
     "crf.py",
     "modeling_elmo.py",
     "modeling_elmo_heads.py",
+    "modeling_elmo_pretraining.py",
+    "softmax.py",
     "tokenization_elmo.py",
     "word_splitting.py",
 )
 AUTO_MAP: dict[str, Any] = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo_heads.ElmoModel",
+    "AutoModelForPreTraining": "modeling_elmo_heads.ElmoForPreTraining",
     "AutoModelForTokenClassification": "modeling_elmo_heads.ElmoForTokenClassification",
     "AutoModelForSequenceClassification": "modeling_elmo_heads.ElmoForSequenceClassification",
     "AutoModelForQuestionAnswering": "modeling_elmo_heads.ElmoForQuestionAnswering",
@@ -71,6 +74,14 @@ class ElmoConfig(PreTrainedConfig):
         pad_token_id: Word id of padding; by default the last one.
         bos_token_id: Word id of the beginning of a sentence.
         eos_token_id: Word id of the end of a sentence.
+
+    The next are for the language model, `ElmoForPreTraining`:
+
+    Args:
+        softmax: What training computes: the `"full"` softmax, a `"sampled"` one as the original did (evaluation is
+            full all the same), or torch's `"adaptive"` one, which has fewer weights for rare words.
+        num_sampled: How many wrong words a sampled softmax draws.
+        softmax_cutoffs: Word ids where the groups of an adaptive softmax begin.
 
     The rest is for the models with a task head:
 
@@ -131,6 +142,11 @@ class ElmoConfig(PreTrainedConfig):
     pad_token_id: int | None = None
     bos_token_id: int | None = 0
     eos_token_id: int | None = 1
+
+    # The language model's softmax
+    softmax: Literal["full", "sampled", "adaptive"] = "sampled"
+    num_sampled: int = 8192
+    softmax_cutoffs: list[int] | None = None
 
     # The task's own part
     use_elmo: bool = True
@@ -206,6 +222,11 @@ class ElmoConfig(PreTrainedConfig):
         self._check_numbers()
         self._check_layer_combination()
         self._check_task()
+        if (self.softmax == "adaptive") != (self.softmax_cutoffs is not None):
+            raise ValueError(
+                f"softmax={self.softmax!r} and softmax_cutoffs={self.softmax_cutoffs} do not fit: cutoffs are for the "
+                "adaptive softmax, and it needs them."
+            )
 
     def _check_sizes(self) -> None:
         sizes = {
@@ -218,6 +239,7 @@ class ElmoConfig(PreTrainedConfig):
             "num_hidden_layers": 1,
             "num_output_representations": 1,
             "vocab_size": 4,
+            "num_sampled": 1,
             "word_vector_size": 0,
             "word_vector_vocab_size": 0,
             "predicate_embedding_size": 0,

@@ -289,10 +289,10 @@ class ElmoBidirectionalLstm(nn.Module):
         """(N, P) word vectors to L layers (N, D), and the state after the last word (of the packed rows)."""
         hidden_forward, hidden_backward = state.hidden.chunk(2, dim=2)  # (L, B, P) each
         cell_forward, cell_backward = state.cell.chunk(2, dim=2)  # (L, B, H) each
-        forward_layers, forward_hidden, forward_cell = self._read(
+        forward_layers, forward_hidden, forward_cell = self.read(
             self.forward_layers, words, packing.batch_sizes, hidden_forward, cell_forward
         )
-        backward_layers, backward_hidden, backward_cell = self._read(
+        backward_layers, backward_hidden, backward_cell = self.read(
             self.backward_layers, words[packing.reverse], packing.batch_sizes, hidden_backward, cell_backward
         )
         layers = [
@@ -304,9 +304,10 @@ class ElmoBidirectionalLstm(nn.Module):
             cell=torch.cat([forward_cell, backward_cell], dim=2),
         )
 
-    def _read(
+    def read(
         self, stack: nn.ModuleList, words: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
     ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """One direction: (N, P) words in its order to L layers (N, P) and the final state (L, B, P), (L, B, H)."""
         layers, final_hidden, final_cell = [], [], []
         inputs = words
         for number, layer in enumerate(stack):
@@ -375,7 +376,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.zeros_(cast(Tensor, module.bias))
         elif isinstance(module, nn.Linear):
             init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
-            init.constant_(module.bias, -2.0 if isinstance(module, ElmoCarry) else 0.0)
+            if module.bias is not None:
+                init.constant_(module.bias, -2.0 if isinstance(module, ElmoCarry) else 0.0)
         elif isinstance(module, ElmoLstmLayer):
             size, gates = module.input_weight.shape
             limit = math.sqrt(6 / (2 * size + gates))  # Glorot's, for input and recurrent weights as one matrix

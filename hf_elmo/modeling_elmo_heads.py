@@ -26,6 +26,7 @@ from transformers.utils import can_return_tuple
 from .configuration_elmo import ElmoConfig
 from .crf import ElmoCrf
 from .modeling_elmo import BEGIN_SENTENCE, END_SENTENCE, ElmoModel, ElmoPreTrainedModel, PackedWords
+from .modeling_elmo_pretraining import ElmoForPreTraining  # all models are looked up in this file
 
 # The label of positions that have none, as everywhere in transformers.
 IGNORED = -100
@@ -632,6 +633,7 @@ class ElmoForMultipleChoice(ElmoTaskModel):
 
 __all__ = [
     "ElmoForMultipleChoice",
+    "ElmoForPreTraining",
     "ElmoForQuestionAnswering",
     "ElmoForSequenceClassification",
     "ElmoForTokenClassification",

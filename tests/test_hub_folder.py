@@ -13,11 +13,12 @@ from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer, hub
+from hf_elmo.configuration_elmo import CODE_FILES
 from hf_elmo.conversion import convert_allennlp
 from hf_elmo.hub import new_folder, save_hub_folder, verify_checksums
 from hf_elmo.model_card import converted_model_card
 
-CODE = ["configuration_elmo.py", "modeling_elmo.py", "tokenization_elmo.py", "word_splitting.py"]
+CODE = sorted(CODE_FILES)
 
 
 def names_in(folder):

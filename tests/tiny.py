@@ -24,6 +24,7 @@ def tiny_config(**overrides) -> ElmoConfig:
         "cell_clip": 0.5,
         "projection_clip": 0.3,
         "vocab_size": 4,
+        "softmax": "full",
     }
     return ElmoConfig(**{**sizes, **overrides})
 
