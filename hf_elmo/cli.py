@@ -34,6 +34,7 @@ class Command:
 # Words of the subcommand: where its Command is, and a line for the list. Only the one that is asked for is imported.
 COMMANDS = {
     "convert allennlp": ("hf_elmo.conversion.command:CONVERT_ALLENNLP", "AllenNLP or bilm-tf weights to a Hub folder"),
+    "vocab": ("hf_elmo.scripts.vocab:VOCAB", "a word vocabulary from text"),
     "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),
     "finetune classify": ("hf_elmo.scripts.finetune:CLASSIFY", "a label for a sentence or a pair of sentences"),
     "export allennlp": ("hf_elmo.conversion.command:EXPORT_ALLENNLP", "a model folder to AllenNLP weights"),
