@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 export HF_HUB_OFFLINE := 1
@@ -14,14 +15,19 @@ help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
 # torch comes first and exactly: a later, looser requirement is then satisfied and fetches no other build.
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hf-elmo needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[convert]'
 	@touch $@
 
-demo: $(READY) ## text in, contextual vectors and neighbours out
+# What only tests and linters need comes on top.
+$(READY): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## text in, contextual vectors and neighbours out
 	@$(BIN)/python -m hf_elmo.scripts.demo
 
 test: $(READY) lint ## lint, type check, all tests
@@ -36,7 +42,7 @@ format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## measure the tokenizer
+bench: $(INSTALLED) ## measure the tokenizer
 	$(BIN)/python -m hf_elmo.scripts.bench_tokenizer
 
 clean: ## remove everything that was built
