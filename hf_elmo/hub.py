@@ -59,8 +59,13 @@ def save_model_files(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
 def finish_hub_folder(folder: Path, card: str) -> None:
     """Adds the model card and the checksums of all files."""
     (folder / CARD).write_text(card, encoding="utf-8")
+    finish_folder(folder)
+
+
+def finish_folder(folder: Path) -> None:
+    """Adds the checksums of all files, and lets everyone read all of them who may read that list."""
     write_checksums(folder)
-    mode = (folder / CARD).stat().st_mode
+    mode = (folder / CHECKSUMS).stat().st_mode
     for name in _files_below(folder):
         os.chmod(folder / name, mode)  # safetensors makes files that only their owner can read
 
@@ -81,7 +86,7 @@ def new_folder(folder: str | os.PathLike[str], overwrite: bool = False) -> Itera
     target = Path(folder).resolve()
     check_place(target, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _sibling(target, "partial")
+    temporary = hidden_sibling(target, "partial")
     temporary.mkdir()
     try:
         yield temporary
@@ -132,6 +137,8 @@ def verify_checksums(folder: str | os.PathLike[str]) -> None:
     """
     folder = Path(folder)
     checksums = _read_checksums(folder)
+    if not checksums:
+        raise ValueError(f"{folder / CHECKSUMS} lists no files. Get the folder again.")
     for name, expected in checksums.items():
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name} is missing, but {CHECKSUMS} lists it. Get the folder again.")
@@ -186,7 +193,7 @@ def _move_into_place(temporary: Path, target: Path) -> None:
     if not target.exists():
         os.rename(temporary, target)
     else:
-        old = _sibling(target, "old")
+        old = hidden_sibling(target, "old")
         os.rename(target, old)
         try:
             os.rename(temporary, target)
@@ -197,7 +204,8 @@ def _move_into_place(temporary: Path, target: Path) -> None:
     _flush_entry(target.parent)
 
 
-def _sibling(target: Path, kind: str) -> Path:
+def hidden_sibling(target: Path, kind: str) -> Path:
+    """A free name beside the target for something that is not, or no longer, complete."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.{kind}")
 
 
@@ -206,7 +214,8 @@ def _flush(folder: Path) -> None:
     for name in _files_below(folder, with_hidden=True):
         with open(folder / name, "rb+") as file:
             os.fsync(file.fileno())
-    _flush_entry(folder)
+    for parent, _, _ in os.walk(folder):
+        _flush_entry(Path(parent))
 
 
 def _flush_entry(folder: Path) -> None:
