@@ -1,15 +1,24 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The model card of a converted model: only what was read from its files or measured."""
+"""Model cards of converted and of pretrained models: only what was read from their files, told by the run or measured.
+
+Names and settings come from outside. Nothing in them can end a line, a table cell or a block of the card.
+"""
 
 import json
+import math
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+from urllib.parse import quote
 
 import torch
 import transformers
+from huggingface_hub import EvalResult, ModelCardData
 
 from .configuration_elmo import ElmoConfig
 from .tokenization_elmo import ElmoTokenizer
@@ -17,10 +26,90 @@ from .version import __version__
 
 UNKNOWN_LICENSE = "unknown"
 TAGS = ("elmo", "word-embeddings")
+TASK_WEIGHTS = (
+    "The weights of the layers (`model.layer_weights()`) are fresh: all layers count the same until they are trained."
+)
+MODES = {
+    "stream": "reading the text as one stream, with the state carried on from sentence to sentence",
+    "sentences": "reading every sentence by itself",
+}
 SPLITTINGS = {
     "moses": "like the training text of the published English models (Moses rules, straight quotes)",
     "whitespace": "at white space only",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFacts:
+    """The text that a model was trained on; `None` where nobody counted.
+
+    Args:
+        files: Number of files.
+        sentences: Number of sentences.
+        tokens: Number of words, repetitions included.
+        unknown_share: Share of the words that are not in the vocabulary.
+    """
+
+    files: int | None = None
+    sentences: int | None = None
+    tokens: int | None = None
+    unknown_share: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingFacts:
+    """A pretraining run.
+
+    Args:
+        command: What was run.
+        settings: All settings by name.
+        steps: Steps of the optimizer.
+        epochs: How often the text was read.
+        words: Words that were read, repetitions included.
+        seconds: How long it took.
+        hardware: What it ran on.
+        versions: Versions of libraries by name.
+        start: What was taken from another model (a `StartReport` as text); `None` if the weights began at random.
+        weights_of_step: After which step the weights were as they are in the folder; `None` for the last.
+    """
+
+    command: str
+    settings: Mapping[str, Any]
+    steps: int
+    epochs: float
+    words: int
+    seconds: float
+    hardware: str
+    versions: Mapping[str, str]
+    start: str | None = None
+    weights_of_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutFigures:
+    """Perplexities over the whole vocabulary on text that was not trained on.
+
+    Args:
+        files: Names of the files.
+        mode: How the text was read: `"stream"` or `"sentences"`.
+        forward_perplexity: Of the words, predicted from the left.
+        backward_perplexity: Of the words, predicted from the right.
+        perplexity: Geometric mean of both.
+        words: How many were predicted in each direction.
+        unknown_share: Share of the words that are not in the vocabulary.
+        command: What measures it again.
+        unigram_perplexity: What guessing by the frequency of words alone reaches.
+    """
+
+    files: Sequence[str]
+    mode: Literal["stream", "sentences"]
+    forward_perplexity: float
+    backward_perplexity: float
+    perplexity: float
+    words: int
+    unknown_share: float
+    command: str
+    unigram_perplexity: float | None = None
 
 
 def converted_model_card(
@@ -51,34 +140,75 @@ def converted_model_card(
     Raises:
         ValueError: If the licence or a language is not spelled as the Hub demands.
     """
-    check_license(license)
-    for language in languages:
-        check_language(language)
-    template = string.Template(resources.files("hf_elmo.model_cards").joinpath("template.md").read_text("utf-8"))
-    return template.substitute(
-        front_matter=_front_matter(license, languages),
-        name=_one_line(name),
-        origin=f"Converted from {dialect} by hf-elmo {__version__}.",
-        hidden_size=config.hidden_size,
-        num_layers=config.num_hidden_layers + 1,
-        facts="\n".join(f"| {what} | {value} |" for what, value in _facts(config, num_parameters).items()),
-        text=_text(tokenizer),
-        source="\n".join(
-            [
-                f"Converted from {dialect} with hf-elmo {__version__}, transformers {transformers.__version__} and "
-                f"torch {torch.__version__}. The source files:",
-                "",
-                "| file | SHA-256 |",
-                "|---|---|",
-                *(f"| `{_one_line(file)}` | `{checksum}` |" for file, checksum in sources),
-            ]
-        ),
-        parity=parity,
-        training_data="The source files do not say on which text the model was trained.",
-        task_weights="The weights of the layers (`model.layer_weights()`) are fresh: all layers count the same until "
-        "they are trained.",
-        longest_word=config.max_characters_per_token - 2,
-        license_text=_license_text(license),
+    origin = f"Converted from {dialect} by hf-elmo {__version__}."
+    source = [
+        f"Converted from {dialect} with hf-elmo {__version__}, transformers {transformers.__version__} and "
+        f"torch {torch.__version__}. The source files:",
+        _table(("file", "SHA-256"), [(f"`{_one_line(file)}`", f"`{checksum}`") for file, checksum in sources]),
+    ]
+    return _card(
+        name,
+        config,
+        tokenizer,
+        front_matter=_front_matter(name, license, languages),
+        origin=origin,
+        weights=("Weights from the source", num_parameters),
+        sections=["## Where it comes from", *source, parity],
+        limits=["The source files do not say on which text the model was trained.", TASK_WEIGHTS],
+        license_text=_license_text(license, "converted"),
+    )
+
+
+def pretrained_model_card(
+    name: str,
+    config: ElmoConfig,
+    tokenizer: ElmoTokenizer,
+    *,
+    num_parameters: int,
+    training: TrainingFacts,
+    corpus: CorpusFacts | None = None,
+    heldout: HeldOutFigures | None = None,
+    plots: Sequence[str] = (),
+    license: str = UNKNOWN_LICENSE,
+    languages: Sequence[str] = (),
+) -> str:
+    """The text of the card of a model that `hf-elmo pretrain` trained.
+
+    Args:
+        name: Name of the model.
+        config: Its config, with the softmax that it was trained with.
+        tokenizer: Its tokenizer.
+        num_parameters: Number of its weights.
+        training: How it was trained.
+        corpus: On which text.
+        heldout: How well it predicts other text; the Hub gets these figures, too.
+        plots: Names of pictures, relative to the folder of the card.
+        license: Licence of the weights, as the Hub spells it.
+        languages: Codes of the languages it was trained on.
+
+    Raises:
+        ValueError: If the licence or a language is not spelled as the Hub demands, or a picture is not in the folder.
+    """
+    results = [] if heldout is None else _eval_results(heldout)
+    limits = [TASK_WEIGHTS]
+    if heldout is None:
+        limits.insert(0, "Nothing is known about how well it predicts text: none was held out.")
+    return _card(
+        name,
+        config,
+        tokenizer,
+        front_matter=_front_matter(name, license, languages, results),
+        origin=f"Trained with hf-elmo {__version__}.",
+        weights=("Weights", num_parameters),
+        sections=[
+            *_training_sections(config, training, corpus),
+            *([] if heldout is None else _heldout_sections(config, heldout)),
+            *_plot_sections(config, plots),
+        ],
+        limits=limits,
+        license_text=_license_text(license, "trained"),
+        language_model="`AutoModelForPreTraining` loads the language model with its softmax instead, for perplexities "
+        "or to train it further.",
     )
 
 
@@ -97,20 +227,55 @@ def check_language(language: str) -> None:
         raise ValueError(f"The language {language!r} is not a code such as en, ko or pt-BR.")
 
 
-def _front_matter(license: str, languages: Sequence[str]) -> str:
-    # JSON strings are YAML strings, and quoting keeps a code such as `no` (Norwegian) from being read as a boolean.
-    lines = [f"license: {json.dumps(license)}"]
-    if languages:
-        lines += ["language:", *(f"- {json.dumps(language)}" for language in languages)]
-    lines += ["library_name: transformers", "pipeline_tag: feature-extraction", "tags:", *(f"- {tag}" for tag in TAGS)]
-    return "\n".join(lines)
+def _card(
+    name: str,
+    config: ElmoConfig,
+    tokenizer: ElmoTokenizer,
+    *,
+    front_matter: str,
+    origin: str,
+    weights: tuple[str, int],
+    sections: Sequence[str],
+    limits: Sequence[str],
+    license_text: str,
+    language_model: str = "",
+) -> str:
+    template = string.Template(resources.files("hf_elmo.model_cards").joinpath("template.md").read_text("utf-8"))
+    return template.substitute(
+        front_matter=front_matter,
+        name=_one_line(name),
+        origin=origin,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers + 1,
+        facts=_table(("", ""), [(weights[0], f"{weights[1]:,}"), *_facts(config).items()]),
+        text=" ".join(filter(None, [_text(tokenizer), language_model])),
+        sections="\n\n".join(filter(None, sections)),
+        limits="\n".join(f"- {limit}" for limit in limits),
+        longest_word=config.max_characters_per_token - 2,
+        license_text=license_text,
+    )
 
 
-def _facts(config: ElmoConfig, num_parameters: int) -> dict[str, str]:
+def _front_matter(name: str, license: str, languages: Sequence[str], results: Sequence[EvalResult] = ()) -> str:
+    """What the Hub reads."""
+    check_license(license)
+    for language in languages:
+        check_language(language)
+    return ModelCardData(
+        license=license,
+        language=list(languages) or None,
+        library_name="transformers",
+        pipeline_tag="feature-extraction",
+        tags=list(TAGS),
+        model_name=_one_line(name) if results else None,
+        eval_results=list(results) or None,
+    ).to_yaml()
+
+
+def _facts(config: ElmoConfig) -> dict[str, str]:
     filters = ", ".join(f"{count} of width {width}" for width, count in config.char_cnn_filters)
     clips = {"cell": config.cell_clip, "output": config.projection_clip}
     return {
-        "Weights from the source": f"{num_parameters:,}",
         "Vector of a word": f"{config.hidden_size} ({config.projection_size} for each direction)",
         "Layers": f"1 for the words by themselves, {config.num_hidden_layers} of LSTMs",
         "LSTM cell": f"{config.cell_size}, projected to {config.projection_size}",
@@ -136,18 +301,166 @@ def _text(tokenizer: ElmoTokenizer) -> str:
     )
 
 
-def _license_text(license: str) -> str:
+def _license_text(license: str, made: str) -> str:
     if license == UNKNOWN_LICENSE:
         return (
-            "The licence of these weights was not stated when they were converted: ask whoever made them. The code "
+            f"The licence of these weights was not stated when they were {made}: ask whoever made them. The code "
             "files in this folder are under Apache-2.0."
         )
     return (
-        f"`{license}` for the weights, as stated by whoever converted them. The code files in this folder are under "
+        f"`{license}` for the weights, as stated by whoever {made} them. The code files in this folder are under "
         "Apache-2.0."
     )
+
+
+# --- What is said of pretraining -------------------------------------------------------------------------------------
+
+
+def _training_sections(config: ElmoConfig, training: TrainingFacts, corpus: CorpusFacts | None) -> list[str]:
+    rows = [
+        ("Text", "" if corpus is None else _corpus(corpus)),
+        ("Steps", f"{training.steps:,}"),
+        ("Weights of step", "" if training.weights_of_step is None else f"{training.weights_of_step:,}"),
+        ("Epochs", f"{training.epochs:,.4g}"),
+        ("Words read", f"{training.words:,}"),
+        ("Softmax in training", _softmax(config)),
+        ("Time", _duration(training.seconds)),
+        ("Hardware", _cell(training.hardware)),
+        (
+            "Software",
+            ", ".join(f"{_cell(library)} {_cell(version)}" for library, version in training.versions.items()),
+        ),
+    ]
+    settings = [(_code(key), _code(_value(value))) for key, value in training.settings.items()]
+    start = ["The weights were random at the beginning."]
+    if training.start is not None:
+        start = ["What it began with:", _block(training.start, "text")]
+    return [
+        "## How it was trained",
+        _block(training.command, "bash"),
+        *start,
+        _table(("", ""), [row for row in rows if row[1]]),
+        *(["All settings:", _table(("setting", "value"), settings)] if settings else []),
+    ]
+
+
+def _corpus(corpus: CorpusFacts) -> str:
+    counts = {"files": corpus.files, "sentences": corpus.sentences, "words": corpus.tokens}
+    parts = [f"{count:,} {what}" for what, count in counts.items() if count is not None]
+    if corpus.unknown_share is not None:
+        parts.append(f"{corpus.unknown_share:.2%} of the words not in the vocabulary")
+    return ", ".join(parts)
+
+
+def _softmax(config: ElmoConfig) -> str:
+    return {
+        "full": "full",
+        "sampled": f"sampled, {config.num_sampled:,} wrong words",
+        "adaptive": f"adaptive, groups begin at the words {', '.join(map(str, config.softmax_cutoffs or []))}",
+    }[config.softmax]
+
+
+def _heldout_sections(config: ElmoConfig, heldout: HeldOutFigures) -> list[str]:
+    if heldout.mode not in MODES:
+        raise ValueError(f"mode={heldout.mode!r} is not possible; choose one of {', '.join(MODES)}.")
+    rows = [(name, f"{value:,.2f}") for name, value in _perplexities(heldout).items()]
+    if heldout.unigram_perplexity is not None:
+        rows.append(("the frequency of words alone, for comparison", f"{heldout.unigram_perplexity:,.2f}"))
+    softmax = "adaptive softmax" if config.softmax == "adaptive" else "full softmax"
+    return [
+        "## How well it predicts words",
+        _table(("a word predicted from", "perplexity"), rows),
+        f"Measured on {', '.join(map(_code, heldout.files))}: {heldout.words:,} words, of which "
+        f"{heldout.unknown_share:.2%} are not in the vocabulary and count as `<UNK>`, with the {softmax} over all "
+        f"{config.vocab_size - 1:,} words, {MODES[heldout.mode]}. Only models with the same vocabulary can be "
+        "compared by it. To measure it again:",
+        _block(heldout.command, "bash"),
+    ]
+
+
+def _perplexities(heldout: HeldOutFigures) -> dict[str, float]:
+    return {
+        "the left (forward)": heldout.forward_perplexity,
+        "the right (backward)": heldout.backward_perplexity,
+        "both (geometric mean)": heldout.perplexity,
+    }
+
+
+def _eval_results(heldout: HeldOutFigures) -> list[EvalResult]:
+    """The perplexities in the Hub's form, if they are numbers."""
+    names = ", ".join(_one_line(Path(file).name) for file in heldout.files)
+    return [
+        EvalResult(
+            task_type="text-generation",  # the Hub's word for language models
+            task_name="Language modelling in both directions",
+            dataset_type="text",
+            dataset_name=names,
+            metric_type="perplexity",
+            metric_name=f"Perplexity from {name}",
+            metric_value=value,
+        )
+        for name, value in _perplexities(heldout).items()
+        if math.isfinite(value)
+    ]
+
+
+def _plot_sections(config: ElmoConfig, plots: Sequence[str]) -> list[str]:
+    for plot in plots:
+        path = PurePosixPath(plot)
+        if path.is_absolute() or ".." in path.parts or not path.name:
+            raise ValueError(f"The picture {plot!r} is not in the folder of the card. Give its name relative to it.")
+    if not plots:
+        return []
+    images = [f"![{_one_line(PurePosixPath(plot).stem).replace('_', ' ')}]({quote(plot)})" for plot in plots]
+    note = "The loss is that of the sampled softmax, not a likelihood." if config.softmax == "sampled" else ""
+    return ["## Curves", note, *images]
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {left} | {right} |" for left, right in rows)])
 
 
 def _one_line(text: str) -> str:
     """A file name for the middle of a line: nothing in it can end the line or the table cell."""
     return re.sub(r"[^\w.+ -]", "_", text)
+
+
+def _printable(text: str) -> str:
+    """The text with escapes for line ends and other signs that nobody sees."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def _cell(text: str) -> str:
+    """The text for the middle of a line, as it is: nothing in it is Markdown or HTML."""
+    return re.sub(r"([\\`*_\[\]<>|~&$]|:(?=//))", r"\\\1", _printable(text).strip())
+
+
+def _code(text: str) -> str:
+    """The text in the face of code, if there is nothing in it that would end that."""
+    text = _printable(text)
+    return _cell(text) if re.search(r"^\s|\s$|^$|[`|\\]", text) else f"`{text}`"
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _block(text: str, language: str) -> str:
+    """Lines of code between fences that are longer than any in them."""
+    lines = "\n".join(map(_printable, text.strip("\n").split("\n")))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
+    return f"{fence}{language}\n{lines}\n{fence}"
+
+
+def _duration(seconds: float) -> str:
+    """The two largest units, such as `3 h 20 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    if days:
+        return f"{days:,} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
