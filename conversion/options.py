@@ -182,7 +182,7 @@ def _filters(cnn: _Section, max_characters: int) -> list[list[int]]:
             and _is_integer(filter_[1], 1, LARGEST_SIZE)
         ):
             raise ValueError(
-                f"char_cnn.filters[{i}] is {_shown(filter_)} in the options; it must be [width, count], two whole "
+                f"{cnn.path}filters[{i}] is {_shown(filter_)} in the options; it must be [width, count], two whole "
                 f"numbers with a width from 1 to max_characters_per_token ({max_characters}) and a count from 1 to "
                 f"{LARGEST_SIZE}."
             )

@@ -31,8 +31,8 @@ SENTENCES = [
     "It 's $ 3.50 ( about 3 % ) : \" isn 't it \" ?".split(),
 ]
 
-# Computes all layers (L+1, T, 2P) of one sentence, given as character ids (T, W) with both boundaries, and its final
-# state h (L, 2P), c (L, 2C), from the state before it or None.
+# Computes all layers (L+1, T, 2P) of one sentence, given as ids (T, W) with both boundaries, and its final state
+# h (L, 2P), c (L, 2C), from the state before it or None.
 Reference = Callable[[np.ndarray, Any], tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]
 
 
@@ -62,7 +62,11 @@ class Parity:
         )
 
 
-def verify_folder(folder: str | os.PathLike[str], reference: Reference) -> Parity:
+def verify_folder(
+    folder: str | os.PathLike[str],
+    reference: Reference,
+    reference_ids: Callable[[list[str]], np.ndarray] | None = None,
+) -> Parity:
     """Loads the folder as its users will and compares all layers of a few sentences with the reference.
 
     The sentences are read as one padded batch, once from zeros and once more from the state that is left.
@@ -70,13 +74,19 @@ def verify_folder(folder: str | os.PathLike[str], reference: Reference) -> Parit
     Args:
         folder: Folder with the model and the tokenizer.
         reference: The independent computation.
+        reference_ids: The ids (T, W) that it reads, of the words of a sentence without boundaries; by default their
+            bytes, as in `character_rows`.
 
     Raises:
         ValueError: If the weights of the folder are not exactly those the model needs, or the difference is too large.
     """
     tokenizer = ElmoTokenizer.from_pretrained(folder)
     batch = tokenizer(SENTENCES, is_split_into_words=True, padding=True, return_tensors="pt")
-    rows = [character_rows(["<S>", *words, "</S>"], tokenizer.max_characters_per_token) for words in SENTENCES]
+    if reference_ids is None:
+        width = tokenizer.max_characters_per_token
+        rows = [character_rows(["<S>", *words, "</S>"], width) for words in SENTENCES]
+    else:
+        rows = [reference_ids(words) for words in SENTENCES]
     first, second = [], []
     for ids in rows:
         layers, state = reference(ids, None)

@@ -45,19 +45,31 @@ def _original_filters() -> list[list[int]]:
     return [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 
 
+def _original_markers() -> list[int]:
+    return [257, 258, 259, 260, 261]
+
+
 @strict
 class ElmoConfig(PreTrainedConfig):
     """Configuration of an ELMo model; the defaults are the original model of Peters et al. (93.6 million parameters).
 
     Args:
+        word_input: What a word's vector is made of: its `"characters"`, its row in a table of `"words"`, or `"both"`,
+            the row and then the characters. A model of words does not read what the config says of characters.
+        word_embedding_size: Width of the rows of that table; 0 if there is none.
         char_vocab_size: Number of character ids: 256 bytes, 5 markers, and id 0, which pads and has no weights.
         char_embedding_size: Width of a character's vector.
+        character_markers: Character ids of the begin and end of a sentence, the begin and end of a word, and what pads
+            a word. With them the model sets boundaries around sentences that come without.
         max_characters_per_token: Character ids per word, begin and end marker included; longer words are cut.
         char_cnn_filters: `[width, count]` of each convolution over a word's characters, in order.
         char_cnn_activation: Nonlinearity after the convolutions (highway layers always use ReLU).
         num_highway_layers: Highway layers between the convolutions and the projection.
+        project_words: Whether a word's vector is projected to `projection_size`; it must have that width otherwise.
         projection_size: Width of a word's vector and of each direction's output; `hidden_size` is twice this.
         cell_size: Width of the LSTM cells.
+        project_cells: Whether LSTM outputs are projected from `cell_size` to `projection_size`, and then clipped; the
+            two sizes must be the same otherwise.
         num_hidden_layers: LSTM layers of each direction. `hidden_states` has one layer more, the words themselves.
         cell_clip: LSTM cells are clipped to plus or minus this value; `None` switches it off.
         projection_clip: Projected LSTM outputs are clipped to plus or minus this value; `None` switches it off.
@@ -70,7 +82,7 @@ class ElmoConfig(PreTrainedConfig):
         mix_layer_norm: Normalises each layer before it is mixed. `"token"` normalises each vector by itself. `"batch"`
             is what AllenNLP does: one mean and variance for all words of a batch, so vectors depend on batch mates.
         vocab_size: Number of word ids, padding included, which is the last one. The default is the original's
-            language model. The vectors of a character model do not depend on it.
+            language model. The vectors of a model that reads only characters do not depend on it.
         pad_token_id: Word id of padding; by default the last one.
         bos_token_id: Word id of the beginning of a sentence.
         eos_token_id: Word id of the end of a sentence.
@@ -115,16 +127,21 @@ class ElmoConfig(PreTrainedConfig):
     _auto_class: ClassVar[str] = "AutoConfig"
 
     # Characters to words
+    word_input: Literal["characters", "words", "both"] = "characters"
+    word_embedding_size: int = 0
     char_vocab_size: int = 262
     char_embedding_size: int = 16
+    character_markers: list[int] = field(default_factory=_original_markers)
     max_characters_per_token: int = 50
     char_cnn_filters: list[list[int]] = field(default_factory=_original_filters)
     char_cnn_activation: Literal["relu", "tanh"] = "relu"
     num_highway_layers: int = 2
+    project_words: bool = True
 
     # Words to contexts
     projection_size: int = 512
     cell_size: int = 4096
+    project_cells: bool = True
     num_hidden_layers: int = 2
     cell_clip: float | int | None = 3.0
     projection_clip: float | int | None = 3.0
@@ -200,8 +217,13 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def num_filters(self) -> int:
-        """Width of a word's vector between the convolutions and the projection."""
+        """Width of what the convolutions and the highway layers make of a word's characters."""
         return sum(count for _, count in self.char_cnn_filters)
+
+    @property
+    def word_feature_size(self) -> int:
+        """Width of a word's vector before the projection: its row in the table, its characters, or both."""
+        return self.word_embedding_size + (0 if self.word_input == "words" else self.num_filters)
 
     @property
     def task_input_size(self) -> int:
@@ -219,6 +241,7 @@ class ElmoConfig(PreTrainedConfig):
         """Refuses values that no model can have; part of the strict validation, as its name begins with `validate`."""
         self._check_sizes()
         self._check_filters()
+        self._check_words()
         self._check_numbers()
         self._check_layer_combination()
         self._check_task()
@@ -230,6 +253,7 @@ class ElmoConfig(PreTrainedConfig):
 
     def _check_sizes(self) -> None:
         sizes = {
+            "word_embedding_size": 0,
             "char_vocab_size": 2,
             "char_embedding_size": 1,
             "max_characters_per_token": 3,
@@ -265,6 +289,29 @@ class ElmoConfig(PreTrainedConfig):
                 )
             if not 1 <= count <= LARGEST_SIZE:
                 raise ValueError(f"char_cnn_filters has a count of {count}: it must be between 1 and {LARGEST_SIZE}.")
+
+    def _check_words(self) -> None:
+        if (self.word_input == "characters") != (self.word_embedding_size == 0):
+            raise ValueError(
+                f"word_input={self.word_input!r} and word_embedding_size={self.word_embedding_size} do not fit: the "
+                "size is for models that look words up in a table ('words' or 'both'), and they need it."
+            )
+        if not self.project_words and self.word_feature_size != self.projection_size:
+            raise ValueError(
+                f"project_words=False needs words of the width projection_size={self.projection_size}, but they have "
+                f"{self.word_feature_size}."
+            )
+        if not self.project_cells and self.cell_size != self.projection_size:
+            raise ValueError(
+                f"project_cells=False needs cell_size={self.cell_size} to be projection_size={self.projection_size}."
+            )
+        markers, largest = self.character_markers, self.char_vocab_size - 1
+        possible = len(set(markers)) == len(markers) == 5 and all(1 <= marker <= largest for marker in markers)
+        if not possible and self.word_input != "words":
+            raise ValueError(
+                f"character_markers={markers} is not possible: it must be five different character ids from 1 to "
+                f"char_vocab_size - 1 = {largest}."
+            )
 
     def _check_numbers(self) -> None:
         for name in ("cell_clip", "projection_clip"):

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """ELMo: deep contextualized word representations, as a transformers model.
 
-The file follows the data. Characters become word vectors (`ElmoCharacterEncoder`), word vectors become contexts, one
-left-to-right and one right-to-left (`ElmoBidirectionalLstm`), and the layers become one vector (`ElmoScalarMix`).
+The file follows the data. Characters, word ids or both become word vectors (`ElmoWordEncoder`), word vectors become
+contexts, one left-to-right and one right-to-left (`ElmoBidirectionalLstm`), and the layers become one vector
+(`ElmoScalarMix`).
 
 Shapes are written with these letters: B batch, T words of the longest sentence, N words of the whole batch without
-padding, C characters of a word, E character embedding, F convolution filters, P projection, H cell, L LSTM layers,
-D = 2P. Between the input and the output no padding exists: all words of a batch stand in one (N, ...) matrix, in the
-order that `PackedWords` describes.
+padding, C characters of a word, E character embedding, F convolution filters, W word embedding, P projection, H cell,
+L LSTM layers, D = 2P. Between the input and the output no padding exists: all words of a batch stand in one (N, ...)
+matrix, in the order that `PackedWords` describes.
 """
 
 import math
@@ -24,9 +25,8 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 
-# Character ids of the original: 0 is padding, 1 to 256 are the bytes, then come five markers. The boundaries of a
-# sentence are words of one such character: begin of word, begin (end) of sentence, end of word, and the rest padded.
-BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD_WORD = 257, 258, 259, 260, 261
+# The second character of the original's sentence boundaries, which are words like any other.
+BEGIN_SENTENCE, END_SENTENCE = 257, 258
 
 # The convolutions see this many words at a time, which bounds their memory and does not change their result.
 WORDS_PER_CHUNK = 512
@@ -170,6 +170,17 @@ class ElmoCharacterEmbedding(nn.Module):
         return nn.functional.embedding(character_ids, with_padding)
 
 
+class ElmoWordEmbedding(nn.Module):
+    """A vector for each word id."""
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.word_embedding_size))
+
+    def forward(self, word_ids: Tensor) -> Tensor:
+        return nn.functional.embedding(word_ids, self.weight)
+
+
 class ElmoCarry(nn.Linear):
     """The gate of a highway layer; a class of its own because its bias begins at -2, almost closed."""
 
@@ -187,31 +198,53 @@ class ElmoHighway(nn.Module):
         return torch.lerp(inputs, torch.relu(self.transform(inputs)), gate)
 
 
-class ElmoCharacterEncoder(nn.Module):
-    """Spells words: character embeddings, convolutions, the maximum over the word, highway layers, a projection."""
+class ElmoWordEncoder(nn.Module):
+    """A vector for each word: spelled from its characters, looked up in a table, or both.
+
+    A spelling is: character embeddings, convolutions, the maximum over the word, highway layers. What there is of the
+    row in the table and the spelling, in this order, is projected, if the config says so.
+    """
 
     def __init__(self, config: ElmoConfig):
         super().__init__()
-        self.embedding = ElmoCharacterEmbedding(config)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.char_embedding_size, count, width) for width, count in config.char_cnn_filters
+        self.word_input = config.word_input
+        if config.word_input != "characters":
+            self.word_embedding = ElmoWordEmbedding(config)
+        if config.word_input != "words":
+            self.embedding = ElmoCharacterEmbedding(config)
+            self.convolutions = nn.ModuleList(
+                nn.Conv1d(config.char_embedding_size, count, width) for width, count in config.char_cnn_filters
+            )
+            self.activation = torch.relu if config.char_cnn_activation == "relu" else torch.tanh
+            self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
+        self.projection = (
+            nn.Linear(config.word_feature_size, config.projection_size) if config.project_words else nn.Identity()
         )
-        self.activation = torch.relu if config.char_cnn_activation == "relu" else torch.tanh
-        self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
-        self.projection = nn.Linear(config.num_filters, config.projection_size)
 
-    def forward(self, character_ids: Tensor) -> Tensor:
-        """(N, C) character ids to (N, P) word vectors."""
-        return torch.cat([self._encode(chunk) for chunk in character_ids.split(WORDS_PER_CHUNK)])
+    def forward(self, character_ids: Tensor | None, word_ids: Tensor | None = None) -> Tensor:
+        """(N, C) character ids and (N,) word ids, as far as the model reads them, to (N, P) word vectors."""
+        if self.word_input == "characters":
+            chunks = cast(Tensor, character_ids).split(WORDS_PER_CHUNK)
+            return torch.cat([self.projection(self._spell(chunk)) for chunk in chunks])
+        if word_ids is None:
+            raise ValueError(
+                f"The word ids are missing: with word_input={self.word_input!r} words are looked up in a table. A "
+                "stream of character ids is only for models that read nothing else."
+            )
+        rows = self.word_embedding(word_ids)  # (N, W)
+        if self.word_input == "words":
+            return self.projection(rows)
+        pairs = zip(rows.split(WORDS_PER_CHUNK), cast(Tensor, character_ids).split(WORDS_PER_CHUNK), strict=True)
+        return torch.cat([self.projection(torch.cat([row, self._spell(chunk)], dim=1)) for row, chunk in pairs])
 
-    def _encode(self, character_ids: Tensor) -> Tensor:
+    def _spell(self, character_ids: Tensor) -> Tensor:
         characters = self.embedding(character_ids).transpose(1, 2)  # (N, E, C)
         # The maximum is taken first: the activations grow with their argument, so the result is the same.
         words = torch.cat([convolution(characters).amax(dim=2) for convolution in self.convolutions], dim=1)
         words = self.activation(words)  # (N, F)
         for highway in self.highways:
             words = highway(words)
-        return self.projection(words)  # (N, P)
+        return words
 
 
 # --- Words to contexts -----------------------------------------------------------------------------------------------
@@ -224,7 +257,8 @@ class ElmoLstmLayer(nn.Module):
         c_t = clip(sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(g))
         h_t = clip((sigmoid(o) * tanh(c_t)) W_projection)
 
-    The weights are stored (in, out), and the three gates that share the sigmoid stand side by side.
+    Without a projection, h_t is sigmoid(o) * tanh(c_t). The weights are stored (in, out), and the three gates that
+    share the sigmoid stand side by side.
     """
 
     def __init__(self, config: ElmoConfig):
@@ -237,7 +271,7 @@ class ElmoLstmLayer(nn.Module):
         self.input_weight = nn.Parameter(torch.empty(size, 4 * cell_size))
         self.recurrent_weight = nn.Parameter(torch.empty(size, 4 * cell_size))
         self.bias = nn.Parameter(torch.empty(4 * cell_size))
-        self.projection_weight = nn.Parameter(torch.empty(cell_size, size))
+        self.projection_weight = nn.Parameter(torch.empty(cell_size, size)) if config.project_cells else None
 
     @torch.compiler.disable
     def forward(
@@ -269,7 +303,10 @@ class ElmoLstmLayer(nn.Module):
         cell = forget_gate * cell + input_gate * torch.tanh(candidate)
         if self.cell_clip is not None:
             cell = cell.clamp(-self.cell_clip, self.cell_clip)
-        hidden = (output_gate * torch.tanh(cell)) @ self.projection_weight
+        hidden = output_gate * torch.tanh(cell)
+        if self.projection_weight is None:
+            return hidden, cell
+        hidden = hidden @ self.projection_weight
         if self.projection_clip is not None:
             hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
         return hidden, cell
@@ -361,12 +398,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
     config_class = ElmoConfig
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
-    _no_split_modules = ["ElmoCharacterEncoder", "ElmoLstmLayer"]
+    _no_split_modules = ["ElmoWordEncoder", "ElmoLstmLayer"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """The original's initial weights. Called by transformers for modules that have weights of their own."""
-        if isinstance(module, ElmoCharacterEmbedding):
+        if isinstance(module, (ElmoCharacterEmbedding, ElmoWordEmbedding)):
             init.uniform_(module.weight, -1.0, 1.0)
         elif isinstance(module, nn.Conv1d):
             if self.config.char_cnn_activation == "relu":
@@ -384,7 +421,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.uniform_(module.input_weight, -limit, limit)
             init.uniform_(module.recurrent_weight, -limit, limit)
             init.zeros_(module.bias)
-            init.xavier_uniform_(module.projection_weight)
+            if module.projection_weight is not None:
+                init.xavier_uniform_(module.projection_weight)
         elif isinstance(module, ElmoScalarMix):
             init.zeros_(module.weight)
             init.ones_(module.gamma)
@@ -401,19 +439,27 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoConfig):
         super().__init__(config)
-        self.character_encoder = ElmoCharacterEncoder(config)
+        self.character_encoder = ElmoWordEncoder(config)  # named for what most models read; checkpoints have the name
         self.bilstm = ElmoBidirectionalLstm(config)
         mixes = config.num_output_representations if config.layer_combination == "mix" else 0
         self.mixes = nn.ModuleList(ElmoScalarMix(config) for _ in range(mixes))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        return self.character_encoder.embedding
+        return getattr(self.character_encoder, self._embedding_name())
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        self.character_encoder.embedding = cast(ElmoCharacterEmbedding, value)
+        setattr(self.character_encoder, self._embedding_name(), value)
+
+    def _embedding_name(self) -> str:
+        return "word_embedding" if self.config.word_input == "words" else "embedding"
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if self.config.word_input != "characters":
+            raise ValueError(
+                f"The table of a model with word_input={self.config.word_input!r} belongs to its vocabulary and "
+                "cannot be resized: words it does not have are unknown to the model."
+            )
         raise ValueError(
             "A character model has no word embeddings to resize: new words are spelled. To give the tokenizer another "
             "vocabulary, make one from a file, ElmoTokenizer('vocab.txt')."
@@ -465,11 +511,14 @@ class ElmoModel(ElmoPreTrainedModel):
         Called with what `ElmoTokenizer` returns, every position counts as it is, `<S>` and `</S>` among them. Called
         with character ids alone, (B, T, 50) as the first argument or as `character_ids`, in the style of AllenNLP's
         `batch_to_ids`, sentences without boundaries get them, and the boundaries' vectors are left out of the result.
+        That is for models that read nothing but characters.
 
         Args:
             input_ids: Word ids (B, T). A character model reads the words from `character_ids`.
-            character_ids: Character ids (B, T, max_characters_per_token); rows of zeros are padding.
-            attention_mask: (B, T), 0 at positions to leave out. By default the padding rows of `character_ids`.
+            character_ids: Character ids (B, T, max_characters_per_token); rows of zeros are padding. A model of words
+                does not read them.
+            attention_mask: (B, T), 0 at positions to leave out. By default the padding rows of `character_ids`, or
+                what `input_ids` has as padding if the model reads words only.
             initial_state: State to start from, a row for each sentence; zeros by default.
             output_hidden_states: Whether to return all layers.
             output_state: Whether to return the state after the last word.
@@ -485,12 +534,13 @@ class ElmoModel(ElmoPreTrainedModel):
                 raise ValueError("Character ids were given twice: as the 3D input_ids and as character_ids.")
             character_ids = input_ids
         character_ids, mask = self._check_inputs(input_ids, character_ids, attention_mask)  # (B, T, C), (B, T)
-        add_boundaries = only_characters and not _has_boundaries(character_ids, mask)
+        markers = self.config.character_markers
+        add_boundaries = only_characters and not _has_boundaries(character_ids, mask, markers)
         if add_boundaries:
-            character_ids, mask = _with_boundaries(character_ids, mask)  # (B, T + 2, C), (B, T + 2)
+            character_ids, mask = _with_boundaries(character_ids, mask, markers)  # (B, T + 2, C), (B, T + 2)
 
         packing = PackedWords.from_mask(mask)
-        words = self.character_encoder(packing.pack(character_ids))  # (N, P)
+        words = self._encode_words(input_ids, character_ids, packing)  # (N, P)
         layers, state = self._contextualize(words, packing, initial_state)  # L + 1 of (N, D)
         representations = self._combine(layers)
 
@@ -507,9 +557,20 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def _check_inputs(
         self, input_ids: Tensor | None, character_ids: Tensor | None, attention_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The characters, and where there is a word; refuses inputs that do not fit the model or each other."""
-        width = self.config.max_characters_per_token
+    ) -> tuple[Any, Tensor]:
+        """The characters, if the model reads them, and where there is a word; refuses inputs that do not fit."""
+        reads, width = self.config.word_input, self.config.max_characters_per_token
+        if reads != "characters":
+            if input_ids is None or input_ids.dim() != 2:
+                shape = "missing" if input_ids is None else f"of the shape {tuple(input_ids.shape)}"
+                raise ValueError(
+                    f"input_ids is {shape}, but this model (word_input={reads!r}) looks words up in a table: it needs "
+                    "word ids (batch, words). Pass all that the tokenizer returns, "
+                    "model(**tokenizer(text, return_tensors='pt'))."
+                )
+            _check_range("input_ids", input_ids, self.config.vocab_size)
+        if reads == "words":
+            return None, self._word_mask(cast(Tensor, input_ids), attention_mask)
         if character_ids is None:
             raise ValueError(
                 "character_ids is missing: ELMo reads words by their characters. Pass all that the tokenizer returns, "
@@ -526,15 +587,26 @@ class ElmoModel(ElmoPreTrainedModel):
                     f"{name} has the shape {tuple(tensor.shape)}, but character_ids is for (batch, words) = "
                     f"{tuple(character_ids.shape[:2])}."
                 )
-        if character_ids.numel() > 0:
-            smallest, largest = (int(bound) for bound in character_ids.aminmax())
-            if smallest < 0 or largest >= self.config.char_vocab_size:
-                raise ValueError(
-                    f"character_ids has the value {smallest if smallest < 0 else largest}, but this model knows the "
-                    f"ids 0 to {self.config.char_vocab_size - 1}."
-                )
+        _check_range("character_ids", character_ids, self.config.char_vocab_size)
         mask = (character_ids > 0).any(dim=2)
         return character_ids, mask if attention_mask is None else mask & attention_mask.bool()
+
+    def _word_mask(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        if attention_mask is None:
+            return input_ids != self.config.pad_token_id
+        if attention_mask.shape != input_ids.shape:
+            raise ValueError(
+                f"attention_mask has the shape {tuple(attention_mask.shape)}, but input_ids is (batch, words) = "
+                f"{tuple(input_ids.shape)}."
+            )
+        return attention_mask.bool()
+
+    def _encode_words(self, input_ids: Tensor | None, character_ids: Tensor | None, packing: PackedWords) -> Tensor:
+        """(N, P) word vectors of what the model reads of the words."""
+        characters = None if character_ids is None else packing.pack(character_ids)  # (N, C)
+        if self.config.word_input == "characters":
+            return self.character_encoder(characters)
+        return self.character_encoder(characters, packing.pack(cast(Tensor, input_ids)))
 
     def _contextualize(
         self, words: Tensor, packing: PackedWords, initial_state: ElmoState | None
@@ -577,14 +649,25 @@ class ElmoModel(ElmoPreTrainedModel):
         return self.config.num_hidden_layers if combination == "top" else combination
 
 
-def _has_boundaries(character_ids: Tensor, mask: Tensor) -> bool:
+def _check_range(name: str, ids: Tensor, size: int) -> None:
+    if ids.numel() == 0:
+        return
+    smallest, largest = (int(bound) for bound in ids.aminmax())
+    if smallest < 0 or largest >= size:
+        raise ValueError(
+            f"{name} has the value {smallest if smallest < 0 else largest}, but this model knows the ids 0 to "
+            f"{size - 1}."
+        )
+
+
+def _has_boundaries(character_ids: Tensor, mask: Tensor, markers: list[int]) -> bool:
     """Whether the sentences begin with `<S>`; an error if only some do."""
     if mask.numel() == 0:
         return False
     first = mask.int().argmax(dim=1, keepdim=True)  # (B, 1), the first word, or 0 if there is none
     second_characters = character_ids[:, :, 1].gather(1, first).squeeze(1)  # (B,)
     not_empty = mask.any(dim=1)
-    begin = (second_characters == BEGIN_SENTENCE) & not_empty
+    begin = (second_characters == markers[0]) & not_empty
     if not begin.any():
         return False
     if torch.equal(begin, not_empty):
@@ -595,14 +678,18 @@ def _has_boundaries(character_ids: Tensor, mask: Tensor) -> bool:
     )
 
 
-def _with_boundaries(character_ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Puts `<S>` before and `</S>` after each sentence; (B, T, C) becomes (B, T + 2, C)."""
+def _with_boundaries(character_ids: Tensor, mask: Tensor, markers: list[int]) -> tuple[Tensor, Tensor]:
+    """Puts `<S>` before and `</S>` after each sentence; (B, T, C) becomes (B, T + 2, C).
+
+    The boundaries are words of one character: begin of word, begin (end) of sentence, end of word, the rest padded.
+    """
+    begin_sentence, end_sentence, begin_word, end_word, pad_word = markers
     rows, _, width = character_ids.shape
-    begin, end = character_ids.new_full((2, rows, 1, width), PAD_WORD)
-    for boundary, character in ((begin, BEGIN_SENTENCE), (end, END_SENTENCE)):
-        boundary[..., 0] = BEGIN_WORD
+    begin, end = character_ids.new_full((2, rows, 1, width), pad_word)
+    for boundary, character in ((begin, begin_sentence), (end, end_sentence)):
+        boundary[..., 0] = begin_word
         boundary[..., 1] = character
-        boundary[..., 2] = END_WORD
+        boundary[..., 2] = end_word
     present = mask.new_ones(rows, 1)
     return torch.cat([begin, character_ids, end], dim=1), torch.cat([present, mask, present], dim=1)
 

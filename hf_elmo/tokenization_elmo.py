@@ -3,14 +3,19 @@
 """Text to the two things ELMo reads: word ids (B, T) and each word's characters (B, T, 50).
 
 Words are found by the Rust tokenizer, with offsets into the text as it was given; their characters are the bytes of
-their UTF-8 spelling between two markers, as in the original programs. A word is always one position.
+their UTF-8 spelling between two markers, as in the original programs, or code points that are in a list, as in
+ELMoForManyLangs. A word is always one position.
 """
 
 import copy
+import json
 import os
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+import sys
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -49,6 +54,9 @@ Word: TypeAlias = str | None
 # Words with a static vector, in the folder of a model that has such vectors; ids below the first word's are taken.
 WORD_VECTORS_FILE = "word_vectors.txt"
 FIRST_WORD_VECTOR = 2
+
+# The characters, in the folder of a model that reads code points.
+CHARACTERS_FILE = "characters.json"
 
 # What a batch may hold beside what the base class pads.
 PADDED_WITH_ZEROS = ("character_ids", "word_vector_ids", "predicate_ids")
@@ -100,6 +108,121 @@ def spell(words: Iterable[Word], width: int = 50) -> np.ndarray:
     return np.frombuffer(rows, dtype=np.uint16).reshape(-1, width)
 
 
+@dataclass(frozen=True)
+class ElmoCharacters:
+    """The characters of a model that reads code points; a character's id is its place in the list, from 1.
+
+    Words are cut to the code points that fit between the two markers of a word.
+
+    Args:
+        characters: The character of each id; the ids of the markers have names of several characters.
+        begin_sentence: Id of the character that the word at the begin of a sentence is.
+        end_sentence: Id of the character that the word at the end of a sentence is.
+        begin_word: Id before a word's first character.
+        end_word: Id after a word's last character.
+        pad_word: Id after that.
+        unknown: Id of characters that are not in the list.
+    """
+
+    characters: tuple[str, ...]
+    begin_sentence: int
+    end_sentence: int
+    begin_word: int
+    end_word: int
+    pad_word: int
+    unknown: int
+
+    def __post_init__(self) -> None:
+        if len(set(self.characters)) < len(self.characters):
+            raise ValueError("A character is in the list of characters more than once.")
+        for name, index in asdict(self).items():
+            if name != "characters" and not (type(index) is int and 1 <= index <= len(self.characters)):
+                raise ValueError(f"{name}={index!r} is not possible: it must be from 1 to {len(self.characters)}.")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "ElmoCharacters":
+        """Reads what `save` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            characters = content.pop("characters")
+            if not isinstance(characters, list) or not all(isinstance(character, str) for character in characters):
+                raise ValueError("characters must be a list of strings.")
+            return cls(characters=tuple(characters), **content)
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a list of characters as the tokenizer saves it: {error}") from error
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the list as JSON, in which no character is lost or ends a line."""
+        content = asdict(self) | {"characters": list(self.characters)}
+        Path(path).write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
+
+    @property
+    def markers(self) -> list[int]:
+        """What a config has as `character_markers`."""
+        return [self.begin_sentence, self.end_sentence, self.begin_word, self.end_word, self.pad_word]
+
+    @cached_property
+    def known(self) -> dict[str, bytes]:
+        """The id of each character, markers left out, as an unsigned 32-bit number."""
+        return {name: self._number(index) for index, name in enumerate(self.characters, start=1) if len(name) == 1}
+
+    def row(self, spelling: str | int, width: int) -> bytes:
+        """The character ids of a word, or of a boundary, as `width` unsigned 32-bit numbers."""
+        unknown, get = self._number(self.unknown), self.known.get
+        if isinstance(spelling, int):
+            inner = self._number(spelling)
+        else:
+            inner = b"".join([get(character, unknown) for character in spelling[: width - 2]])
+        row = self._number(self.begin_word) + inner + self._number(self.end_word)
+        return row + self._number(self.pad_word) * (width - len(row) // 4)
+
+    def read(self, spelling: list[int]) -> str:
+        """The word of these ids; unknown characters come out as U+FFFD."""
+        names = [self.characters[index - 1] for index in spelling if 1 <= index <= len(self.characters)]
+        return "".join(name if len(name) == 1 else STAND_IN for name in names)
+
+    @staticmethod
+    def _number(index: int) -> bytes:
+        return index.to_bytes(4, sys.byteorder)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a text a model knows.
+
+    Args:
+        words: Number of words.
+        cut_words: Words that are longer than the model reads.
+        characters: Number of characters.
+        unknown_characters: Characters that the model has no vector for, or if it reads bytes, that no word of the
+            vocabulary has; `None` if there is no vocabulary to tell.
+        unknown_words: Words that are not in the vocabulary; `None` if there is none.
+    """
+
+    words: int
+    cut_words: int
+    characters: int
+    unknown_characters: int | None
+    unknown_words: int | None
+
+    def __add__(self, other: "Coverage") -> "Coverage":
+        """The coverage of both texts."""
+        sums: dict[str, Any] = {
+            name: None if value is None else value + getattr(other, name) for name, value in asdict(self).items()
+        }
+        return Coverage(**sums)
+
+    @property
+    def unknown_character_share(self) -> float | None:
+        """Unknown characters by characters; `None` if that is not known."""
+        return None if self.unknown_characters is None else self.unknown_characters / max(self.characters, 1)
+
+    @property
+    def unknown_word_share(self) -> float | None:
+        """Unknown words by words; `None` if that is not known."""
+        return None if self.unknown_words is None else self.unknown_words / max(self.words, 1)
+
+
 class ElmoTokenizer(TokenizersBackend):
     """Splits text into words and spells them.
 
@@ -112,9 +235,15 @@ class ElmoTokenizer(TokenizersBackend):
     Args:
         vocab_file: Words, one a line, in bilm-tf's order: `<S>`, `</S>` and `<UNK>` among them, frequent words first.
             A word's id is its line, from 0; padding comes after the last. Character models need no vocabulary.
+        characters_file: The characters of a model that reads code points; without it, a model reads bytes. See
+            `set_characters`.
         word_vectors_file: Words that have a static vector, one a line; the first has the id 2. See `set_word_vectors`.
         word_splitting: How raw text becomes words: `"moses"` as the training text of the published English models,
             `"whitespace"` at white space only.
+        segmenter: What cut the words the model was trained on, if `word_splitting` does not: "UDPipe", say. It is
+            recorded for whoever prepares a text; the tokenizer does not run it.
+        unicode_normalization: `"NFC"` if the words of raw text are put into this form, as the model knows composed
+            characters. Words that are given in lists are taken as they are.
         max_characters_per_token: Character ids of a word, markers included.
         add_bos_token: Whether a sentence begins with `<S>`; by default it does, or as it was saved.
         add_eos_token: Whether a sentence ends with `</S>`; by default it does, or as it was saved.
@@ -130,6 +259,7 @@ class ElmoTokenizer(TokenizersBackend):
 
     vocab_files_names = {
         "vocab_file": "vocab.txt",
+        "characters_file": CHARACTERS_FILE,
         "word_vectors_file": WORD_VECTORS_FILE,
         "tokenizer_file": "tokenizer.json",
     }
@@ -141,7 +271,10 @@ class ElmoTokenizer(TokenizersBackend):
         self,
         vocab_file: str | os.PathLike | None = None,
         word_vectors_file: str | os.PathLike | None = None,
+        characters_file: str | os.PathLike | None = None,
         word_splitting: Literal["moses", "whitespace"] = "moses",
+        segmenter: str | None = None,
+        unicode_normalization: Literal["NFC"] | None = None,
         max_characters_per_token: int = 50,
         bos_token: str = "<S>",
         eos_token: str = "</S>",
@@ -156,16 +289,26 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(
                 f"max_characters_per_token={max_characters_per_token} leaves no character: give 3 or more."
             )
+        if unicode_normalization not in (None, "NFC"):
+            raise ValueError(f"unicode_normalization={unicode_normalization!r} is not possible: it is 'NFC' or None.")
         self.word_splitting = word_splitting
+        self.segmenter = segmenter
+        self.unicode_normalization = unicode_normalization
         self.max_characters_per_token = max_characters_per_token
+        self.characters: ElmoCharacters | None = None
         self._word_vector_index: dict[str, int] = {}
         if kwargs.get("tokenizer_file") is None and kwargs.get("tokenizer_object") is None:
             specials = [str(token) for token in (bos_token, eos_token, unk_token)]
             words = specials if vocab_file is None else _read_vocabulary(vocab_file, specials)
-            kwargs["tokenizer_object"] = _word_tokenizer(words, unknown=str(unk_token), padding=str(pad_token))
+            kwargs["tokenizer_object"] = word_tokenizer(words, unknown=str(unk_token), padding=str(pad_token))
             add_bos_token = True if add_bos_token is None else add_bos_token
             add_eos_token = True if add_eos_token is None else add_eos_token
-        given = {"add_bos_token": add_bos_token, "add_eos_token": add_eos_token}
+        given = {
+            "add_bos_token": add_bos_token,
+            "add_eos_token": add_eos_token,
+            "segmenter": segmenter,
+            "unicode_normalization": unicode_normalization,
+        }
         kwargs.update({name: value for name, value in given.items() if value is not None})
         super().__init__(
             word_splitting=word_splitting,
@@ -182,6 +325,8 @@ class ElmoTokenizer(TokenizersBackend):
             self._tokenizer.normalizer = character_normalizer()
         if word_vectors_file is not None:
             self.set_word_vectors(_read_words(word_vectors_file))
+        if characters_file is not None:
+            self.set_characters(ElmoCharacters.load(characters_file))
         # A saved tokenizer remembers its boundaries in tokenizer.json only, and the base class takes them for absent.
         boundaries = self._tokenizer.encode("").ids
         self._add_bos_token, self._add_eos_token = (
@@ -200,16 +345,37 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(f"{len(words) - len(self._word_vector_index)} of the words occur more than once.")
         self.model_input_names = [*type(self).model_input_names, "word_vector_ids"]
 
+    def set_characters(self, characters: ElmoCharacters) -> None:
+        """Makes the tokenizer spell words with code points instead of bytes, as ELMoForManyLangs does.
+
+        Words are cut to `max_characters_per_token` - 2 code points, and the vocabulary is asked for the cut word.
+
+        Args:
+            characters: The characters the model knows.
+        """
+        self.characters = characters
+
+    @property
+    def _boundaries(self) -> dict[str, int]:
+        """The words that begin and end a sentence, in this order, and the character that each of them is."""
+        if self.characters is None:
+            return SENTENCE_BOUNDARIES
+        markers = (self.characters.begin_sentence, self.characters.end_sentence)
+        return dict(zip((str(self.bos_token), str(self.eos_token)), markers, strict=True))
+
     def _word_vector_ids(self, words: Iterable[Word]) -> list[int]:
-        index = self._word_vector_index
+        index, boundaries = self._word_vector_index, self._boundaries
         unknown = FIRST_WORD_VECTOR - 1
         return [
-            0 if word is None or word in SENTENCE_BOUNDARIES else index.get(word) or index.get(word.lower(), unknown)
+            0 if word is None or word in boundaries else index.get(word) or index.get(word.lower(), unknown)
             for word in words
         ]
 
     def _save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> tuple[str, ...]:
         files = super()._save_pretrained(save_directory, *args, **kwargs)
+        if self.characters is not None:
+            self.characters.save(os.path.join(save_directory, CHARACTERS_FILE))
+            files = (*files, os.path.join(save_directory, CHARACTERS_FILE))
         if not self._word_vector_index:
             return files
         path = os.path.join(save_directory, WORD_VECTORS_FILE)
@@ -242,6 +408,8 @@ class ElmoTokenizer(TokenizersBackend):
             samples, is_split_into_words, return_overflowing_tokens=return_overflowing_tokens, **options
         )
         words = self._words(encoded, samples, is_split_into_words)
+        if self.characters is not None or self.unicode_normalization is not None:
+            self._look_up_again(encoded, words)
         if is_split_into_words and "offset_mapping" in encoded:
             _empty_offsets_of_empty_words(encoded, words)
         if self._word_vector_index:
@@ -254,7 +422,7 @@ class ElmoTokenizer(TokenizersBackend):
                 _to_torch(encoded)
             return encoded.convert_to_tensors(return_tensors)
 
-        encoded["character_ids"] = [spell(sentence, self.max_characters_per_token).tolist() for sentence in words]
+        encoded["character_ids"] = [self._spell(sentence).tolist() for sentence in words]
         if is_batched or return_overflowing_tokens:
             return encoded
         return BatchEncoding({key: value[0] for key, value in encoded.items()}, encoded.encodings)
@@ -300,7 +468,7 @@ class ElmoTokenizer(TokenizersBackend):
         """The word at each position of each encoding, as it is spelled; `None` at padding."""
         if not is_split_into_words and self._has_typographic_signs(samples):
             samples = [tuple(text and text.translate(STRAIGHT_SIGNS) for text in sample) for sample in samples]
-        boundaries = {self.bos_token_id: "<S>", self.eos_token_id: "</S>"}
+        boundaries = dict(zip((self.bos_token_id, self.eos_token_id), self._boundaries, strict=True))
         encodings: list[Encoding] = encoded.encodings or []
         sample_of_encoding = encoded.get("overflow_to_sample_mapping", range(len(samples)))
         sentences = []
@@ -313,6 +481,8 @@ class ElmoTokenizer(TokenizersBackend):
             else:
                 spans = zip(sequences, encoding.offsets, strict=True)
                 words = [None if sequence is None else sample[sequence][start:end] for sequence, (start, end) in spans]
+                if self.unicode_normalization == "NFC":
+                    words = [word and unicodedata.normalize("NFC", word) for word in words]
             if None in sequences:
                 attended, ids, tokens = encoding.attention_mask, encoding.ids, encoding.tokens
                 for position, sequence in enumerate(sequences):
@@ -321,10 +491,37 @@ class ElmoTokenizer(TokenizersBackend):
             sentences.append(words)
         return sentences
 
+    def _look_up_again(self, encoded: BatchEncoding, words: list[list[Word]]) -> None:
+        """Sets the ids of words that the vocabulary has in another form than Rust saw: normalized, or cut."""
+        boundaries, find = self._boundaries, self._tokenizer.token_to_id
+        for ids, sentence in zip(encoded["input_ids"], words, strict=True):
+            for position, word in enumerate(sentence):
+                if word is None or (word.isascii() and 0 < len(word) <= self.max_characters_per_token - 2):
+                    continue
+                form = self._known_form(word, boundaries)
+                found = None if LONE_SURROGATE.search(form) else find(form)
+                ids[position] = self.unk_token_id if found is None else found
+
+    def _known_form(self, word: str, boundaries: dict[str, int]) -> str:
+        """The word as the model knows it: a model that reads code points knows the begin of long words."""
+        if self.characters is None or word in boundaries:
+            return word
+        return word[: self.max_characters_per_token - 2]
+
+    def _spell(self, words: Iterable[Word]) -> np.ndarray:
+        """The character rows of words (words, characters); zeros for `None`."""
+        width, characters = self.max_characters_per_token, self.characters
+        if characters is None:
+            return spell(words, width)
+        boundaries, padding = self._boundaries, bytes(4 * width)
+        forms = [word if word is None else self._known_form(word, boundaries) for word in words]
+        rows = [padding if form is None else characters.row(boundaries.get(form, form), width) for form in forms]
+        return np.frombuffer(b"".join(rows), dtype=np.uint32).reshape(-1, width)
+
     def _spell_batch(self, sentences: list[list[Word]]) -> np.ndarray:
         """(sentences, words, characters) for sentences of one length."""
         length = len(sentences[0]) if sentences else 0
-        rows = spell(chain.from_iterable(sentences), self.max_characters_per_token).astype(np.int64)
+        rows = self._spell(chain.from_iterable(sentences)).astype(np.int64)
         return rows.reshape(len(sentences), length, self.max_characters_per_token)
 
     def _pad(self, encoded_inputs: dict[str, Any] | BatchEncoding, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -338,6 +535,49 @@ class ElmoTokenizer(TokenizersBackend):
                 padding = [zero] * missing
                 padded[name] = values + padding if side == "right" else padding + values
         return padded
+
+    # --- What the model knows ---------------------------------------------------------------------------------------
+
+    def coverage(self, texts: Sequence[Any], is_split_into_words: bool = False) -> Coverage:
+        """Counts the words of texts that are cut, and the words and characters that the model does not know.
+
+        Args:
+            texts: Texts, or lists of words.
+            is_split_into_words: Whether they are lists of words.
+
+        Example:
+            >>> ElmoTokenizer().coverage(["A " + "long " * 3 + "word" * 13]).cut_words
+            1
+        """
+        samples, _ = _as_samples(list(texts), None, is_split_into_words)
+        encoded = self._encode_samples(samples, is_split_into_words, add_special_tokens=False)
+        words = self._words(encoded, samples, is_split_into_words)
+        self._look_up_again(encoded, words)
+        flat = [word or "" for sentence in words for word in sentence]
+        limit = self.max_characters_per_token - 2
+        lengths = [len(word) if self.characters else len(word.encode("utf-8", "ignore")) for word in flat]
+        ids = chain.from_iterable(encoded["input_ids"])
+        return Coverage(
+            words=len(flat),
+            cut_words=sum(length > limit for length in lengths),
+            characters=sum(map(len, flat)),
+            unknown_characters=self._count_unknown_characters(flat),
+            unknown_words=sum(index == self.unk_token_id for index in ids) if self._has_vocabulary else None,
+        )
+
+    @property
+    def _has_vocabulary(self) -> bool:
+        return len(self) > len({self.bos_token, self.eos_token, self.unk_token, self.pad_token})
+
+    def _count_unknown_characters(self, words: list[str]) -> int | None:
+        known: Collection[str] | None = self.characters.known if self.characters else self._vocabulary_characters
+        if known is None:
+            return None
+        return sum(character not in known for word in words for character in word)
+
+    @cached_property
+    def _vocabulary_characters(self) -> frozenset[str] | None:
+        return frozenset(chain.from_iterable(self.get_vocab())) if self._has_vocabulary else None
 
     # --- Ids to text -------------------------------------------------------------------------------------------------
 
@@ -361,7 +601,7 @@ class ElmoTokenizer(TokenizersBackend):
 
         Returns:
             The words, or a list of words for each sentence. Bytes that are no text, because the word was cut within a
-            character, come out as U+FFFD.
+            character, come out as U+FFFD, and so do unknown characters.
         """
         rows = np.asarray(character_ids)
         if rows.ndim == 3:
@@ -370,15 +610,19 @@ class ElmoTokenizer(TokenizersBackend):
             raise ValueError(
                 f"character_ids has {rows.ndim} dimensions; give (words, characters) or (batch, words, characters)."
             )
-        words = [_read_row(row) for row in rows.tolist() if any(row)]
-        return [word for word in words if not (skip_special_tokens and word in SENTENCE_BOUNDARIES)]
+        words = [self._read_row(row) for row in rows.tolist() if any(row)]
+        return [word for word in words if not (skip_special_tokens and word in self._boundaries)]
+
+    def _read_row(self, row: list[int]) -> str:
+        end = END_WORD if self.characters is None else self.characters.end_word
+        spelling = row[1 : row.index(end)] if end in row else row
+        for word, boundary in self._boundaries.items():
+            if spelling == [boundary]:
+                return word
+        return _read_bytes(spelling) if self.characters is None else self.characters.read(spelling)
 
 
-def _read_row(row: list[int]) -> str:
-    spelling = row[1 : row.index(END_WORD)] if END_WORD in row else row
-    for word, boundary in SENTENCE_BOUNDARIES.items():
-        if spelling == [boundary]:
-            return word
+def _read_bytes(spelling: list[int]) -> str:
     return bytes(index - 1 for index in spelling if 1 <= index <= 256).decode("utf-8", errors="replace")
 
 
@@ -481,18 +725,21 @@ def _read_vocabulary(path: str | os.PathLike, specials: list[str]) -> list[str]:
     return words
 
 
-def _word_tokenizer(words: list[str], unknown: str, padding: str) -> Tokenizer:
+def word_tokenizer(words: Sequence[str], unknown: str, padding: str) -> Tokenizer:
     """A Rust tokenizer that knows these words as a whole; padding is the last id unless it is one of them."""
     vocabulary = {word: index for index, word in enumerate(words)}
     vocabulary.setdefault(padding, len(vocabulary))
+    prefix = NO_PIECE_PREFIX
+    while any(word.startswith(prefix) for word in vocabulary):
+        prefix += NO_PIECE_PREFIX
     model = WordPiece(
         vocabulary,
         unk_token=unknown,
-        continuing_subword_prefix=NO_PIECE_PREFIX,
+        continuing_subword_prefix=prefix,
         # Longer words cannot be in the vocabulary. They are not searched, which for n characters would cost n^2.
         max_input_chars_per_word=max(map(len, vocabulary)),
     )
     return Tokenizer(model)
 
 
-__all__ = ["ElmoTokenizer", "batch_to_ids", "character_row"]
+__all__ = ["Coverage", "ElmoCharacters", "ElmoTokenizer", "batch_to_ids", "character_row"]

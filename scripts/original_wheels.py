@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels of the original AllenNLP, for the tests and the demo.
+"""The wheels of the original AllenNLP and ELMoForManyLangs, for the tests and the demo.
 
 They are downloaded once with pip into a cache folder (`HF_ELMO_CACHE`, default `~/.cache/hf-elmo`) and checked against
 the SHA-256 noted below at each use. Nothing of them is installed.
@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from hf_elmo.hub import sha256_of
 
 SHA256 = {
+    "0.0.4.post2": "28b10636934075304446325611974adba726d3266c7821d35377697a21cada25",
     "0.9.0": "353752e7b78e48c450e27889d80a3000c4a9af34f70ff9091b3031ad01320940",
     "2.10.1": "d840f2cb285ded77f48fbe5c8f52fe955dc48d4462cae2baf4668eca10dd42fb",
 }
@@ -29,18 +30,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HF_ELMO_CACHE") or Path.home() / ".cache" / "hf-elmo")
 
 
-def fetch_wheel(version: str, folder: Path) -> Path:
-    """The wheel of allennlp `version` in `folder`, downloaded if it is not there yet, with its checksum verified.
+def fetch_wheel(version: str, folder: Path, package: str = "allennlp") -> Path:
+    """The wheel of `package`, `version`, in `folder`, downloaded if it is not there yet, with its checksum verified.
 
     Several processes may call this at the same time and may be killed: a download goes to a temporary folder and is
     renamed into place when it is complete and right.
     """
-    wheel = folder / f"allennlp-{version}-py3-none-any.whl"
+    wheel = folder / f"{package}-{version}-py3-none-any.whl"
     if not wheel.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="download-", dir=folder) as temporary:
             downloaded = Path(temporary) / wheel.name
-            _pip_download(f"allennlp=={version}", Path(temporary))
+            _pip_download(f"{package}=={version}", Path(temporary))
             _check_sha256(downloaded, SHA256[version])
             os.replace(downloaded, wheel)
     _check_sha256(wheel, SHA256[version])
@@ -67,9 +68,9 @@ def _check_sha256(path: Path, expected: str) -> None:
 
 
 @functools.cache
-def cached_wheel(version: str) -> Path:
-    """The wheel of allennlp `version` in the cache folder, checked once per process."""
-    return fetch_wheel(version, cache_folder())
+def cached_wheel(version: str, package: str = "allennlp") -> Path:
+    """The wheel of `package`, `version`, in the cache folder, checked once per process."""
+    return fetch_wheel(version, cache_folder(), package)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The original programs, for tests that compare with them, and random weights in their file layout.
 
-Two PyPI wheels are downloaded once with pip into a cache folder and checked at each use, as
+Three PyPI wheels are downloaded once with pip into a cache folder and checked at each use, as
 `scripts/original_wheels.py` says:
 
 - `allennlp==0.9.0` for its test fixtures: a small biLM and the vectors TensorFlow computed with it.
@@ -8,8 +8,10 @@ Two PyPI wheels are downloaded once with pip into a cache folder and checked at 
   imported from the wheel under the name `original_allennlp`, with only their import lines changed:
   `allennlp` becomes `original_allennlp`, and packages that ELMo does not use (`_ABSENT`) become an empty class.
   Nothing called `allennlp` enters `sys.modules`.
+- `elmoformanylangs==0.0.4.post2` for its code, imported from the wheel as `original_manylangs`. All files are real but
+  `__init__.py`, which sets up logging; the decorator `overrides`, which only checks, is left out.
 
-Real files of 2.10.1, run as they are:
+Real files of allennlp 2.10.1, run as they are:
 
     modules/elmo.py, elmo_lstm.py, encoder_base.py, lstm_cell_with_projection.py, highway.py, scalar_mix.py,
     modules/time_distributed.py, token_embedders/embedding.py, token_embedders/token_embedder.py
@@ -96,10 +98,12 @@ def _import_absent(node: ast.stmt, names: Iterable[str]) -> ast.ImportFrom:
 class _WheelImporter(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Imports `original_allennlp` and the modules below it, each from `_STAND_INS` or else from the wheel."""
 
+    package = _PACKAGE
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != _PACKAGE:
+        if fullname.partition(".")[0] != self.package:
             return None
         return importlib.util.spec_from_loader(fullname, self, is_package=self.is_package(fullname))
 
@@ -120,10 +124,27 @@ class _WheelImporter(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return compile(ast.fix_missing_locations(tree), f"<{fullname}>", "exec", dont_inherit=True)
 
 
-def _original_module(name: str) -> ModuleType:
-    if not any(isinstance(finder, _WheelImporter) for finder in sys.meta_path):
-        sys.meta_path.append(_WheelImporter())
-    return importlib.import_module(f"{_PACKAGE}.{name}")
+class _ManyLangsImporter(_WheelImporter):
+    """Imports `original_manylangs` and the modules below it from the wheel."""
+
+    package = "original_manylangs"
+
+    def is_package(self, fullname: str) -> bool:
+        return fullname in (self.package, f"{self.package}.modules")
+
+    def get_source(self, fullname: str) -> str:
+        if self.is_package(fullname):
+            return ""
+        member = fullname.replace(self.package, "elmoformanylangs", 1).replace(".", "/") + ".py"
+        with zipfile.ZipFile(cached_wheel("0.0.4.post2", "elmoformanylangs")) as archive:
+            source = archive.read(member).decode("utf-8")
+        return source.replace("from overrides import overrides\n", "def overrides(method): return method\n")
+
+
+def _original_module(name: str, importer: type[_WheelImporter] = _WheelImporter) -> ModuleType:
+    if not any(type(finder) is importer for finder in sys.meta_path):
+        sys.meta_path.append(importer())
+    return importlib.import_module(f"{importer.package}.{name}")
 
 
 def original_elmo_module() -> ModuleType:
@@ -134,6 +155,11 @@ def original_elmo_module() -> ModuleType:
 def original_character_mapper() -> type:
     """The class `ELMoCharacterMapper` of 2.10.1 (the code of 0.9.0 is the same, see test_originals.py)."""
     return _original_module("data.token_indexers.elmo_indexer").ELMoCharacterMapper
+
+
+def original_manylangs(name: str) -> ModuleType:
+    """A module of ELMoForManyLangs, such as `elmo`, which has `Embedder`, or `modules.embedding_layer`."""
+    return _original_module(name, _ManyLangsImporter)
 
 
 # Random weights
