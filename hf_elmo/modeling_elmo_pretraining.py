@@ -73,6 +73,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         initial_state: ElmoState | None = None,
         output_state: bool = False,
         output_logits: bool = False,
+        num_predictions: float | None = None,
+        generator: torch.Generator | None = None,
         **kwargs: Any,
     ) -> ElmoForPreTrainingOutput:
         """Predicts each word of the sentences from those before it and from those after it.
@@ -86,6 +88,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             initial_state: State to start from; zeros by default.
             output_state: Whether to return the state after the last word.
             output_logits: Whether to return the scores of all words of the vocabulary.
+            num_predictions: What the sum of a direction's losses is divided by; by default the number of its
+                predictions, which makes it their mean.
+            generator: Where a sampled softmax takes its numbers from, on the CPU; by default torch's own generator.
         """
         outputs = self.elmo(
             input_ids,
@@ -104,8 +109,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                     f"labels has the shape {tuple(labels.shape)}, but this batch is {tuple(forward.shape[:2])}."
                 )
             mask = self._neighbours(cast(Tensor, character_ids), attention_mask)  # (B, T - 1)
-            result.forward_loss = self._loss(forward[:, :-1], labels[:, 1:], mask)
-            result.backward_loss = self._loss(backward[:, 1:], labels[:, :-1], mask)
+            after, before = (side.masked_fill(~mask, IGNORED) for side in (labels[:, 1:], labels[:, :-1]))
+            result.forward_loss = self._loss(forward[:, :-1], after, num_predictions, generator)
+            result.backward_loss = self._loss(backward[:, 1:], before, num_predictions, generator)
             result.loss = 0.5 * (result.forward_loss + result.backward_loss)
         if output_logits:
             result.forward_logits, result.backward_logits = map(self._logits, (forward, backward))
@@ -118,18 +124,23 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         backward_ids: Tensor,
         backward_labels: Tensor,
         initial_state: ElmoState | None = None,
+        num_predictions: float | None = None,
+        generator: torch.Generator | None = None,
     ) -> ElmoForPreTrainingOutput:
         """One step of the original's training: a window of a stream that goes on in the next call.
 
         Each direction reads its own window in its own order: the forward one `<S> w1 .. wn <S> ...`, the backward one
-        `</S> wn .. w1 </S> ...`. There is no padding, and the state is returned, cut off from the gradient.
+        `</S> wn .. w1 </S> ...`. There is no padding, though labels may be missing, as at the end of a text. The state
+        is returned, cut off from the gradient.
 
         Args:
             forward_ids: Character ids (B, S, C) in the order of the forward direction.
-            forward_labels: Word ids (B, S) of the word that each of them predicts.
+            forward_labels: Word ids (B, S) of the word that each of them predicts, or -100.
             backward_ids: Character ids (B, S, C) in the order of the backward direction.
-            backward_labels: Word ids (B, S) of the word that each of them predicts.
+            backward_labels: Word ids (B, S) of the word that each of them predicts, or -100.
             initial_state: State of the rows after the window before; zeros by default.
+            num_predictions: As in `forward`.
+            generator: As in `forward`.
         """
         rows, steps, _ = forward_ids.shape
         for name, value in (("forward_labels", forward_labels), ("backward_labels", backward_labels)):
@@ -142,17 +153,17 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if initial_state is None:
             initial_state = self._zero_state(forward_ids)
         hidden, cell = initial_state.hidden.chunk(2, dim=2), initial_state.cell.chunk(2, dim=2)
+        forward_words, backward_words = self._words_of_windows(forward_ids, backward_ids)
         directions = (
-            (self.elmo.bilstm.forward_layers, forward_ids, forward_labels),
-            (self.elmo.bilstm.backward_layers, backward_ids, backward_labels),
+            (self.elmo.bilstm.forward_layers, forward_words, forward_labels),
+            (self.elmo.bilstm.backward_layers, backward_words, backward_labels),
         )
         losses, hiddens, cells = [], [], []
-        for number, (stack, ids, labels) in enumerate(directions):
-            words = self.elmo.character_encoder(ids.transpose(0, 1).flatten(0, 1))  # (S * B, P), step by step
+        for number, (stack, words, labels) in enumerate(directions):
             layers, last_hidden, last_cell = self.elmo.bilstm.read(
                 stack, words, [rows] * steps, hidden[number], cell[number]
             )
-            losses.append(self.softmax.losses(self.dropout(layers[-1]), labels.T.flatten()).mean())
+            losses.append(self._loss(self.dropout(layers[-1]), labels.T.flatten(), num_predictions, generator))
             hiddens.append(last_hidden)
             cells.append(last_cell)
         return ElmoForPreTrainingOutput(
@@ -161,6 +172,13 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             backward_loss=losses[1],
             state=ElmoState(hidden=torch.cat(hiddens, dim=2), cell=torch.cat(cells, dim=2)).detach(),
         )
+
+    def _words_of_windows(self, forward_ids: Tensor, backward_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The words of both windows (S * B, P), step by step. A word that is there often is spelled once."""
+        ids = torch.cat([window.transpose(0, 1).flatten(0, 1) for window in (forward_ids, backward_ids)])
+        different, places = ids.unique(dim=0, return_inverse=True)
+        words = self.elmo.character_encoder(different).index_select(0, places)
+        return words.chunk(2)
 
     def _zero_state(self, character_ids: Tensor) -> ElmoState:
         layers, rows = self.config.num_hidden_layers, len(character_ids)
@@ -177,11 +195,17 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             mask = mask & attention_mask.bool()
         return mask[:, :-1] & mask[:, 1:]
 
-    def _loss(self, hidden: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """The mean over the labels (B, T - 1) that are there, or 0 if there are none."""
-        chosen = mask & (labels != IGNORED)
-        losses = self.softmax.losses(hidden[chosen], labels[chosen])
-        return losses.sum() / max(len(losses), 1)
+    def _loss(
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        num_predictions: float | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """The mean over the labels, (B, T - 1) or (N,), that are there, or 0 if there are none."""
+        chosen = labels != IGNORED
+        losses = self.softmax.losses(hidden[chosen], labels[chosen], generator)
+        return losses.sum() / (max(len(losses), 1) if num_predictions is None else num_predictions)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """(B, T, P) to (B, T, V)."""

@@ -371,7 +371,7 @@ def map_parts(
     # The pool is made before the bar, whose thread would make forking unsafe.
     results: Iterator[Result]
     if processes > 1:
-        method = multiprocessing.get_context(_start_method())
+        method = multiprocessing.get_context(start_method())
         pool = ProcessPoolExecutor(processes, method, prepare, prepare_with)
         results = _in_processes(function, parts, processes, pool)
     else:
@@ -411,7 +411,7 @@ def _results(
         pool.shutdown(cancel_futures=True)
 
 
-def _start_method() -> str:
+def start_method() -> str:
     """Forking saves seconds of imports, and is safe while the process has one thread only."""
     tasks = "/proc/self/task"
     return "fork" if sys.platform == "linux" and os.path.isdir(tasks) and len(os.listdir(tasks)) == 1 else "spawn"

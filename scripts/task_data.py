@@ -555,7 +555,7 @@ def read_classification_dataset(
 def _load_dataset(name_or_path: PathLike, split: str, config: str | None, columns: Iterable[str]) -> tuple[Any, str]:
     """The part of the data set, and how to call it in messages."""
     try:
-        import datasets  # type: ignore[import-untyped]
+        import datasets
     except ImportError as error:
         raise ImportError(
             "Reading a data set by name needs the library datasets: pip install hf-elmo[train]"

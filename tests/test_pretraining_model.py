@@ -136,6 +136,61 @@ def test_a_stream_in_windows_is_the_stream_in_one(tokenizer):
     assert_close(state.cell, outputs.state.cell)
 
 
+def test_missing_labels_of_a_stream_are_not_counted(tokenizer):
+    model = language_model(tokenizer)
+    (window,) = windows(tokenizer, SENTENCES[:1], 8)
+    forward, backward = losses_by_hand(model, tokenizer, SENTENCES[0])
+    forward_ids, forward_labels, backward_ids, backward_labels = window
+    forward_labels[0, [0, 3]] = -100
+    backward_labels[0, 7] = -100  # the begin of the sentence, which comes last
+    expected = model.forward_stream(*next(windows(tokenizer, SENTENCES[:1], 8)))
+    outputs = model.forward_stream(*window)
+    assert_close(outputs.forward_loss, torch.stack([forward[k] for k in (1, 2, 4, 5, 6, 7)]).mean())
+    assert_close(outputs.backward_loss, torch.stack(backward[1:]).mean())
+    assert_close(outputs.loss, (outputs.forward_loss + outputs.backward_loss) / 2)
+    assert_close(outputs.state, expected.state)  # what is read does not depend on what is predicted
+    nothing = torch.full_like(forward_labels, -100)
+    outputs = model.forward_stream(forward_ids, nothing, backward_ids, nothing)
+    assert outputs.loss == 0
+    outputs.loss.backward()
+
+
+def test_losses_are_divided_by_the_predictions_of_all_processes(tokenizer):
+    """So the losses and gradients of shares of a batch add up to those of the batch."""
+    model = language_model(tokenizer)
+    batch = batch_of(tokenizer)
+    (window,) = windows(tokenizer, SENTENCES[:1], 8)
+    stacked = stack([window] * len(SENTENCES))
+    calls = (
+        (lambda rows, **options: model(**{name: value[rows] for name, value in batch.items()}, **options)),
+        (lambda rows, **options: model.forward_stream(*(part[rows] for part in stacked), **options)),
+    )
+    for call, total in zip(calls, ((batch["labels"][:, 1:] != -100).sum().item(), 8 * len(SENTENCES)), strict=True):
+        whole = call(slice(None))
+        shares = [call(rows, num_predictions=total) for rows in (slice(1), slice(1, 3), slice(3, None))]
+        for name in ("loss", "forward_loss", "backward_loss"):
+            assert_close(sum(share[name] for share in shares), whole[name])
+
+
+def test_a_sampled_softmax_draws_from_the_generator_that_is_given(tokenizer):
+    model = language_model(tokenizer, softmax="sampled", num_sampled=4).train()
+    batch = batch_of(tokenizer)
+    (window,) = windows(tokenizer, SENTENCES[:1], 8)
+    for call in (
+        lambda **options: model(**batch, **options),
+        lambda **options: model.forward_stream(*window, **options),
+    ):
+        before = torch.get_rng_state()
+        losses = [call(generator=torch.Generator().manual_seed(seed)).loss for seed in (1, 1, 2)]
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.equal(losses[0], losses[1])
+        assert not torch.equal(losses[0], losses[2])
+        assert not torch.equal(call().loss, call().loss)
+        generator = torch.Generator().manual_seed(1)  # goes on from call to call
+        assert torch.equal(call(generator=generator).loss, losses[0])
+        assert not torch.equal(call(generator=generator).loss, losses[0])
+
+
 def test_dropout_is_on_every_input_and_before_the_softmax(tokenizer):
     torch.manual_seed(1)
     batch = batch_of(tokenizer)
