@@ -34,7 +34,9 @@ class Command:
 # Words of the subcommand: where its Command is, and a line for the list. Only the one that is asked for is imported.
 COMMANDS = {
     "convert allennlp": ("hf_elmo.conversion.command:CONVERT_ALLENNLP", "AllenNLP or bilm-tf weights to a Hub folder"),
+    "pretrain": ("hf_elmo.scripts.pretrain_elmo:PRETRAIN", "a biLM from text"),
     "vocab": ("hf_elmo.scripts.vocab:VOCAB", "a word vocabulary from text"),
+    "perplexity": ("hf_elmo.scripts.perplexity:PERPLEXITY", "how well a biLM predicts a text"),
     "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),
     "finetune classify": ("hf_elmo.scripts.finetune:CLASSIFY", "a label for a sentence or a pair of sentences"),
     "export allennlp": ("hf_elmo.conversion.command:EXPORT_ALLENNLP", "a model folder to AllenNLP weights"),
@@ -45,15 +47,18 @@ GROUPS = {
     "export": "converts a model folder to the format of another program",
 }
 
+# Packages that commands import first thing, and the extra that brings them.
+EXTRAS = {"accelerate": "train"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `hf-elmo` with these arguments, by default those of the process, and returns its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    arguments = _parser(argv).parse_args(argv)
     try:
+        arguments = parse(argv)
         arguments.run(arguments)
     except (ValueError, OSError, ImportError, StrictDataclassError) as error:
-        if arguments.debug:
+        if "--debug" in argv:
             traceback.print_exc()
         # The errors of a config wrap the sentence that matters.
         print(
@@ -66,8 +71,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    """The parser for these arguments: all subcommands by name, the one that is asked for with its arguments."""
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The arguments of a command line; its options may be spelled with hyphens or underscores."""
+    parser, options = _parser(argv)
+    return parser.parse_args([_as_known(argument, options) for argument in argv])
+
+
+def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
+    """The parser for these arguments: all subcommands by name, the one that is asked for with its arguments.
+
+    Also the options of the one that is asked for.
+    """
+    options: list[str] = []
     asked = " ".join(argument for argument in argv if not argument.startswith("-"))
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show where an error comes from")
@@ -98,9 +113,27 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
         )
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
-    return parser
+        options = [option for action in subparser._actions for option in action.option_strings]
+    return parser, options
+
+
+def _as_known(argument: str, options: list[str]) -> str:
+    """The argument, spelled like the option that it is apart from hyphens and underscores, if it is one."""
+    name, equals, value = argument.partition("=")
+    if name.startswith("--") and name not in options:
+        for option in options:
+            if option.replace("_", "-") == name.replace("_", "-"):
+                return f"{option}{equals}{value}"
+    return argument
 
 
 def _load(location: str) -> Command:
     module, _, name = location.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        raise ImportError(
+            f"This command needs {error.name}, which is not installed: pip install hf-elmo[{EXTRAS[error.name]}]"
+        ) from error

@@ -1,18 +1,23 @@
 """What the documents say is run: examples in docstrings, and the blocks of the README."""
 
 import doctest
+import functools
 import importlib
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+from pretraining_corpus import sentences
+from tiny import tiny_config
 
 from hf_elmo import cli
+from hf_elmo.pretraining_settings import PRESETS
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
 from hf_elmo.scripts.results_table import with_table
 
 ROOT = Path(__file__).parents[1]
+PRETRAINING = ["vocab", "pretrain", "pretrain", "perplexity", "pretrain"]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -29,7 +34,12 @@ def test_blocks_of_the_readme(tmp_path, monkeypatch):
     for name in ("train.conll", "dev.conll"):
         (tmp_path / name).write_text("John I-PER\nlives O\nin O\nLondon I-LOC\n. O\n\nMary I-PER\nsleeps O\n")
     (tmp_path / "glove.txt").write_text("john 1 0\nlives 0 1\nlondon 1 1\n")
+    for seed, name in enumerate(("text/a.txt", "text/b.txt", "heldout.txt", "news.txt", "news-heldout.txt")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("\n".join(sentences(800, seed)), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    # Words as few as here cannot be sampled from, and the small model would take minutes.
+    monkeypatch.setitem(PRESETS, "small", functools.partial(tiny_config, softmax="full"))
     ran, names = [], {}
     for language, block in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
         if language == "python":
@@ -43,7 +53,7 @@ def test_blocks_of_the_readme(tmp_path, monkeypatch):
                     ran.append(command[1])
                 else:
                     assert command[0] in {"make", "pip"}, f"the README has a command that no test runs: {line}"
-    assert ran == ["convert", "export", "python", "python", "finetune", "python"]
+    assert ran == ["convert", "export", "python", "python", "finetune", "python", *PRETRAINING]
     assert names["vectors"].shape == (1, 5, 32)
 
 

@@ -1,0 +1,285 @@
+"""The pretraining program: from text to a Hub folder, in both modes, in one process and in two."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from pretraining_corpus import TINY_MODEL, tiny_settings, write_corpus
+from safetensors.torch import load_file
+from test_original_training import NUM_SAMPLED, check_training_program
+from torch.testing import assert_close
+from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
+
+from hf_elmo import ElmoForPreTraining, ElmoModel
+from hf_elmo.cli import main
+from hf_elmo.hub import verify_checksums
+from hf_elmo.scripts.pretrain_elmo import pretrain, read_settings
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_corpus(tmp_path)
+    return tmp_path
+
+
+def rows_of(run, kind: str = "loss") -> list[dict]:
+    rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [row for row in rows if kind in row]
+
+
+def losses_of(run) -> torch.Tensor:
+    names = ("forward_loss", "backward_loss", "gradient_norm")
+    return torch.tensor([[row[name] for name in names] for row in rows_of(run)], dtype=torch.float64)
+
+
+def weights_of(run) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+# --- From text to a folder -------------------------------------------------------------------------------------------
+
+
+def test_command_from_text_to_hub_folder(folder, capsys):
+    run = folder / "run"
+    options = ["--text", folder / "train.txt", "--heldout", folder / "heldout.txt", "--vocab", folder / "vocab.txt"]
+    options += ["--output", run, "--config_overrides", TINY_MODEL, "--softmax", "full", "--batch_size", 8]
+    options += ["--max_steps", 150, "--eval_steps", 50, "--save_steps", 50, "--log_steps", 10, "--license", "cc0-1.0"]
+    assert main(["pretrain", *map(str, options)]) == 0
+    err = capsys.readouterr().err
+    for text in (
+        "batch_size                  8",
+        "tokens",
+        "steps an epoch",
+        "hours an epoch",
+        "full softmax",
+        "words/s",
+    ):
+        assert text in err
+    heldout = [row["heldout"] for row in rows_of(run, "heldout")]
+    facts = json.loads((run / "facts.json").read_text())
+    assert [row["step"] for row in rows_of(run, "heldout")] == [50, 100, 150]
+    assert heldout[-1]["perplexity"] < facts["unigram_perplexity"] / 2
+    assert heldout[-1]["perplexity"] == pytest.approx(
+        math.sqrt(heldout[-1]["forward_perplexity"] * heldout[-1]["backward_perplexity"])
+    )
+
+    verify_checksums(run / "model")
+    card = (run / "model" / "README.md").read_text()
+    assert f"{heldout[-1]['perplexity']:.2f}" in card or f"{heldout[-1]['perplexity']:.1f}" in card
+    assert "hf-elmo pretrain" in card
+    for plot in ("training_loss.png", "heldout_perplexity.png"):
+        assert plot in card
+        assert (run / "model" / plot).read_bytes().startswith(b"\x89PNG")
+    assert isinstance(AutoModelForPreTraining.from_pretrained(run / "model"), ElmoForPreTraining)
+    assert isinstance(AutoModel.from_pretrained(run / "model"), ElmoModel)
+    assert AutoTokenizer.from_pretrained(run / "model").tokenize("the cat sees it .") == "the cat sees it .".split()
+
+    capsys.readouterr()
+    assert (
+        main(["perplexity", str(run / "model"), str(folder / "heldout.txt"), "--mode", "stream", "--rows", "32"]) == 0
+    )
+    assert f"{heldout[-1]['perplexity']:.2f}" in capsys.readouterr().out
+
+
+def test_best_weights_are_the_result(folder):
+    """A learning rate that destroys the model at the end: the folder has the weights from before."""
+    run = folder / "run"
+    values = {"heldout": [str(folder / "heldout.txt")], "eval_steps": 5, "optimizer": "sgd", "max_gradient_norm": 0.0}
+    pretrain(tiny_settings(folder, max_steps=20, schedule="linear", warmup_steps=19, learning_rate=60.0, **values))
+    perplexities = [row["heldout"]["perplexity"] for row in rows_of(run, "heldout")]
+    best = perplexities.index(min(perplexities))
+    assert best < len(perplexities) - 1
+    assert weights_of(run)["softmax.bias"].equal(load_file(run / "best" / "model.safetensors")["softmax.bias"])
+    card = (run / "model" / "README.md").read_text()
+    assert f"| Weights of step | {5 * (best + 1)} |" in card
+    assert str(folder) not in card
+
+
+def test_early_stopping(folder):
+    run = folder / "run"
+    values = {"heldout": [str(folder / "heldout.txt")], "eval_steps": 2, "early_stopping": 2, "learning_rate": 0.0}
+    pretrain(tiny_settings(folder, max_steps=30, **values))
+    assert rows_of(run)[-1]["step"] == 6  # one measurement to compare with, and two without gain
+    pretrain(tiny_settings(folder, max_steps=30, **values), resume=True)
+    assert rows_of(run)[-1]["step"] == 6
+
+
+@pytest.mark.parametrize("mode", ["stream", "sentences"])
+def test_epochs_end(folder, mode):
+    pretrain(tiny_settings(folder, epochs=2, mode=mode, gradient_accumulation_steps=2, batch_size=16))
+    words = sum(len(line.split()) + 1 for line in (folder / "train.txt").read_text().splitlines())
+    rows = rows_of(folder / "run")
+    assert rows[-1]["epoch"] == 2 if mode == "sentences" else rows[-1]["epoch"] >= 1
+    lost = 16 * (5 + 15) if mode == "stream" else 0  # the last window is not complete, and rows have begun sentences
+    assert 2 * words - lost <= rows[-1]["words"] <= 2 * words
+
+
+RATES = {"adagrad": None, "adam": 0.02, "adamw": 0.02, "sgd": None}
+
+
+@pytest.mark.parametrize("optimizer", RATES)
+def test_optimizers_learn(folder, optimizer):
+    pretrain(tiny_settings(folder, max_steps=40, optimizer=optimizer, batch_size=16, learning_rate=RATES[optimizer]))
+    losses = [row["loss"] for row in rows_of(folder / "run")]
+    assert sum(losses[-5:]) / 5 < losses[0] - 0.2
+
+
+def test_schedule(folder):
+    pretrain(tiny_settings(folder, max_steps=10, schedule="linear", warmup_steps=4, learning_rate=1.0))
+    rates = [row["learning_rate"] for row in rows_of(folder / "run")]  # of the step after
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
+
+
+def test_accumulated_sentences_are_one_batch(folder):
+    pretrain(tiny_settings(folder, "one", mode="sentences", batch_size=12, dropout=0.0, max_steps=4))
+    pretrain(
+        tiny_settings(
+            folder, "three", mode="sentences", batch_size=4, gradient_accumulation_steps=3, dropout=0.0, max_steps=4
+        )
+    )
+    assert_close(losses_of(folder / "one"), losses_of(folder / "three"), atol=1e-5, rtol=1e-5)
+
+
+def test_workers_change_nothing(folder):
+    for number in (0, 2):
+        pretrain(tiny_settings(folder, f"workers-{number}", num_workers=number, max_steps=6))
+    assert losses_of(folder / "workers-0").equal(losses_of(folder / "workers-2"))
+
+
+def test_data_set(folder):
+    (folder / "data").mkdir()
+    lines = (folder / "train.txt").read_text(encoding="utf-8").splitlines()
+    rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
+    (folder / "data" / "train.jsonl").write_text(rows, encoding="utf-8")
+    for name, streaming in (("run", False), ("streamed", True)):
+        values = {"dataset": str(folder / "data"), "streaming": streaming, "max_steps": 3}
+        pretrain(tiny_settings(folder, name, text=[], **values))
+        assert len(rows_of(folder / name)) == 3
+
+
+def test_tracker(folder):
+    pretrain(tiny_settings(folder, report_to=["tensorboard"], max_steps=2))
+    assert any(path.name.startswith("events.out") for path in (folder / "run").rglob("*"))
+
+
+# --- The original's recipe -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("softmax", ["full", "sampled"])
+def test_two_steps_are_those_of_the_original(tmp_path, softmax):
+    """Every parameter after two unrolled steps with carried state, against the computation in original_training.py."""
+    from test_original_training import seeded_draw
+
+    def train(before, corpus, after, *, rows, unroll_steps, num_updates):
+        settings = tiny_settings(
+            tmp_path,
+            text=[str(corpus)],
+            vocab=None,
+            init_from=str(before),
+            shuffle=False,
+            batch_size=rows,
+            unroll_steps=unroll_steps,
+            max_steps=num_updates,
+        )
+        pretrain(settings)
+        (tmp_path / "run" / "model").rename(after)
+
+    config = {"softmax": "sampled", "num_sampled": NUM_SAMPLED} if softmax == "sampled" else {"softmax": "full"}
+    check_training_program(train, tmp_path, draw=seeded_draw(0) if softmax == "sampled" else None, **config)
+
+
+# --- Continuing another model ----------------------------------------------------------------------------------------
+
+
+def test_init_from_with_new_words_and_warm_up(folder):
+    pretrain(tiny_settings(folder, "first", max_steps=20))
+    words = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "new.txt").write_text("".join(f"{word}\n" for word in [*words[:10], "night", *words[12:]]))
+    first = folder / "first" / "model"
+    values = {"init_from": str(first), "vocab": str(folder / "new.txt"), "softmax_warmup_steps": 3}
+    pretrain(tiny_settings(folder, "warm", max_steps=3, **values))
+    before, after = load_file(first / "model.safetensors"), weights_of(folder / "warm")
+    for name, weight in after.items():
+        changed = name.startswith("softmax.")
+        assert weight.shape != before[name].shape or weight.equal(before[name]) is not changed, name
+    pretrain(tiny_settings(folder, "warm", max_steps=4, **values), resume=True)
+    name = "elmo.character_encoder.projection.weight"
+    assert not weights_of(folder / "warm")[name].equal(before[name])
+    card = (folder / "warm" / "model" / "README.md").read_text()
+    assert "1 new" in card or "new" in card
+    assert read_settings(folder / "warm").softmax_warmup_steps == 3
+
+
+# --- Mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"text": ["nowhere.txt"]}, "nowhere.txt"),
+        ({"vocab": "nowhere.txt"}, "nowhere.txt"),
+        ({"softmax": "sampled"}, "num_sampled=8192 words, but the vocabulary has only"),
+        ({"batch_size": 1000, "epochs": 1}, "does not fill a single batch of 1000 rows"),
+        ({"init_from": "nowhere", "softmax": None}, "nowhere"),
+        ({"schedule": "cosine", "epochs": 1}, "schedule cosine has to know how many steps there are"),
+        ({"learning_rate": 1e30, "max_gradient_norm": 0.0, "optimizer": "sgd"}, "are not finite"),
+    ],
+)
+def test_mistakes(folder, values, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        pretrain(tiny_settings(folder, **values))
+
+
+def test_fatal_corpus_stops_before_step_1(folder, capsys):
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nelephant\n")
+    with pytest.raises(ValueError, match="cannot be trained on"):
+        pretrain(tiny_settings(folder, check_corpus=True))
+    assert not (folder / "run" / "log.jsonl").exists()
+    assert "train.txt" in capsys.readouterr().err
+
+
+# --- Two processes ---------------------------------------------------------------------------------------------------
+
+
+def launch(settings, *options: str) -> None:
+    script = os.path.join(os.path.dirname(__file__), "run_in_each_process.py")
+    accelerate = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    accelerate += "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+    accelerate += ["--main_process_port", "0"]
+    command = [*accelerate, script, json.dumps(settings.to_dict()), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["stream", "sentences"])
+def test_two_processes_are_one_with_the_whole_batch(folder, mode):
+    """Half of the rows each: the same losses to 1e-5, and the same parameters in both."""
+    values = {"mode": mode, "softmax": "sampled", "num_sampled": 12, "dropout": 0.0, "max_steps": 20, "save_steps": 10}
+    values["heldout"] = [str(folder / "heldout.txt")]
+    pretrain(tiny_settings(folder, "one", batch_size=8, **values))
+    launch(tiny_settings(folder, "two", batch_size=4, **values))
+    one, two = folder / "one", folder / "two"
+    assert_close(losses_of(two), losses_of(one), atol=1e-5, rtol=1e-5)
+    ranks = [load_file(two / f"rank-{rank}.safetensors") for rank in (0, 1)]
+    for name, weight in ranks[0].items():
+        assert weight.equal(ranks[1][name]), name
+    heldout = [[row["heldout"]["perplexity"] for row in rows_of(run, "heldout")] for run in (one, two)]
+    assert heldout[0] == pytest.approx(heldout[1], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_resume_to_the_last_bit(folder):
+    values = {"softmax": "sampled", "num_sampled": 12, "batch_size": 4}
+    launch(tiny_settings(folder, "whole", max_steps=12, **values))
+    launch(tiny_settings(folder, "parts", max_steps=5, **values))
+    launch(tiny_settings(folder, "parts", max_steps=12, **values), "--resume")
+    assert losses_of(folder / "parts").equal(losses_of(folder / "whole"))
+    whole, parts = (load_file(folder / name / "rank-1.safetensors") for name in ("whole", "parts"))
+    for name, weight in whole.items():
+        assert weight.equal(parts[name]), name
