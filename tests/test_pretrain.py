@@ -166,6 +166,22 @@ def test_tracker(folder):
     assert any(path.name.startswith("events.out") for path in (folder / "run").rglob("*"))
 
 
+@pytest.mark.slow
+def test_mixed_precision(folder):
+    pretrain(tiny_settings(folder, "float32", max_steps=5, dropout=0.0))
+    settings = tiny_settings(folder, "bfloat16", max_steps=5, dropout=0.0, mixed_precision="bf16")
+    script = os.path.join(os.path.dirname(__file__), "run_in_each_process.py")
+    # Some virtual machines advertise instructions for bfloat16 that they do not have.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
+    command = [sys.executable, script, json.dumps(settings.to_dict())]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-4000:]
+    precise, rough = losses_of(folder / "float32"), losses_of(folder / "bfloat16")
+    assert_close(rough, precise, atol=0.05, rtol=0.05)
+    assert not rough.equal(precise)
+    assert all(weight.dtype == torch.float32 for weight in weights_of(folder / "bfloat16").values())
+
+
 # --- The original's recipe -------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from datasets import Dataset
 from hub_stand_in import HubStandIn, run_client
 from tiny import random_model, tiny_config
 from transformers import (
+    DataCollatorForLanguageModeling,
     DataCollatorForMultipleChoice,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
@@ -22,6 +23,7 @@ from transformers import (
 
 from hf_elmo import (
     ElmoForMultipleChoice,
+    ElmoForPreTraining,
     ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
@@ -396,3 +398,28 @@ def test_push_to_hub_and_load_without_the_package(tmp_path):
         assert {"config.json", "model.safetensors", "tokenizer.json", "crf.py", "README.md"} <= files.keys()
         pulled = json.loads(run_client(PULL, environment).splitlines()[-1])
     torch.testing.assert_close(torch.tensor(pulled), torch.tensor(pushed), rtol=1e-5, atol=1e-6)
+
+
+def test_language_model_with_the_stock_collator(tmp_path):
+    """Its labels, the words themselves with -100 at padding, are what the language model wants."""
+    words = sorted({word for sentence in WORDS for word in sentence})
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in ["<S>", "</S>", "<UNK>", *words]))
+    tokenizer = ElmoTokenizer(tmp_path / "vocab.txt")
+    model = random_model(tiny_config(vocab_size=len(tokenizer), softmax="full"), model_class=ElmoForPreTraining)
+    data = Dataset.from_dict({"words": WORDS}).map(
+        lambda rows: tokenizer(rows["words"], is_split_into_words=True), batched=True, remove_columns=["words"]
+    )
+    arguments = TrainingArguments(
+        str(tmp_path / "run"),
+        num_train_epochs=10,
+        per_device_train_batch_size=4,
+        learning_rate=0.02,
+        report_to=[],
+        save_strategy="no",
+        dataloader_pin_memory=False,
+    )
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data, data_collator=collator)
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before - 0.5
