@@ -5,8 +5,8 @@
     accelerate launch scripts/pretrain_elmo.py --text "text/*.txt" --vocab vocab.txt --output run
     hf-elmo pretrain --text "text/*.txt" --vocab vocab.txt --output run        (one process)
 
-The folder of a run: settings.json, facts.json (about the text), log.jsonl, checkpoints/, best/ (the weights
-with the lowest held-out perplexity) and, at the end, model/: a folder for the Hub.
+The folder of a run: settings.json, facts.json (about the text), log.jsonl, checkpoints/, best-STEP/ (the
+weights with the lowest held-out perplexity) and, at the end, model/: a folder for the Hub.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ from hf_elmo.cli import Command
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.continuation import start_from
 from hf_elmo.corpus_check import CorpusReport, check_corpus
-from hf_elmo.hub import finish_hub_folder, new_folder, save_model_files, write_checksums
+from hf_elmo.hub import finish_folder, finish_hub_folder, new_folder, save_model_files
 from hf_elmo.model_card import CorpusFacts, HeldOutFigures, TrainingFacts, pretrained_model_card
 from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
@@ -86,14 +87,14 @@ def pretrain(settings: PretrainingSettings, resume: bool = False) -> ElmoForPreT
         run = Run(accelerator, settings, stack, resume)
         run.say(f"{settings}\n")
         run.prepare()
+        if logging.is_progress_bar_enabled():  # from here on, one bar is enough
+            logging.disable_progress_bar()
+            stack.callback(logging.enable_progress_bar)
         if resume:
             run.go_back_to_checkpoint()
         else:
             run.look_before_the_first_step()
             run.save()  # so that the run can be resumed whenever it is killed
-        if logging.is_progress_bar_enabled():  # one bar is enough
-            logging.disable_progress_bar()
-            stack.callback(logging.enable_progress_bar)
         stop = StopRequest()
         with stop.listen():
             run.train(stop)
@@ -142,7 +143,6 @@ class Run:
                 f"{self.checkpoints.folder} holds no checkpoint: the run ended before its first step. Remove "
                 f"{self.folder} and begin it again."
             )
-        _write_json(path, self.settings.to_dict())
         return checkpoint
 
     def say(self, text: str) -> None:
@@ -283,6 +283,7 @@ class Run:
         if progress.data is not None:
             self.data.load_state_dict(progress.data)
         on_main(self.accelerator, lambda: self.log.keep_until(progress.step))
+        on_main(self.accelerator, lambda: _write_json(self.folder / SETTINGS, self.settings.to_dict()))
         self.say(f"resumed from {self.checkpoint}: step {progress.step:,}, {progress.words:,} words read")
 
     def save(self) -> None:
@@ -296,12 +297,14 @@ class Run:
             save_tree(folder, STATE, state)
 
         on_main(self.accelerator, lambda: self.checkpoints.save(step, write) and None)
+        on_main(self.accelerator, self._remove_old_best)
 
     # --- Steps -------------------------------------------------------------------------------------------------------
 
     def train(self, stop: StopRequest) -> None:
         settings, progress = self.settings, self.state.progress
         steps = self._batches_of_steps()
+        tqdm.monitor_interval = 0  # its thread would keep workers from being forked
         bar = tqdm(
             total=self.total_steps,
             initial=progress.step,
@@ -350,11 +353,7 @@ class Run:
         settings, progress = self.settings, self.state.progress
         if settings.max_steps is not None and progress.step >= settings.max_steps:
             return True
-        patience = settings.early_stopping
-        if patience is not None and progress.evaluations_without_gain >= patience:
-            self.say(f"stopped early: {patience} measurements without gain since step {progress.best_step:,}")
-            return True
-        return False
+        return settings.early_stopping is not None and progress.evaluations_without_gain >= settings.early_stopping
 
     def _step(self, batches: list[PretrainingBatch]) -> "Totals":
         """One step of the optimizer, over all rows of all processes and all batches of the step."""
@@ -471,15 +470,32 @@ class Run:
         else:
             progress.evaluations_without_gain += 1
 
+    def _best_folder(self, step: int) -> Path:
+        return self.folder / f"{BEST}-{step:09d}"
+
     def _keep_best(self) -> None:
-        with new_folder(self.folder / BEST, overwrite=True) as folder:
+        with new_folder(self._best_folder(self.state.progress.step), overwrite=True) as folder:
             save_model_files(self.model, self.tokenizer, folder)
-            write_checksums(folder)
+            finish_folder(folder)
+
+    def _remove_old_best(self) -> None:
+        """Removes the best weights that the newest checkpoint does not speak of, and what a kill left of others."""
+        best = self.state.progress.best_step
+        for path in [
+            *self.folder.glob(f"{BEST}-*"),
+            *self.folder.glob(f".{BEST}-*"),
+            *self.folder.glob(f".{FINAL}.*"),
+        ]:
+            if best is None or path != self._best_folder(best):
+                shutil.rmtree(path, ignore_errors=True)
 
     # --- The end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Writes the folder for the Hub: the best weights if there was something to measure them on, else the last."""
+        progress, patience = self.state.progress, self.settings.early_stopping
+        if patience is not None and progress.evaluations_without_gain >= patience:
+            self.say(f"stopped early: {patience} measurements without gain since step {progress.best_step:,}")
         if self.settings.report_to:
             self.accelerator.end_training()
         path = on_main(self.accelerator, self._write_final)
@@ -490,7 +506,11 @@ class Run:
         rows = self.log.read()
         model, step = self.model, progress.step
         if progress.best_step is not None and progress.best_step != progress.step:
-            model, step = ElmoForPreTraining.from_pretrained(self.folder / BEST), progress.best_step
+            best = self._best_folder(progress.best_step)
+            if best.is_dir():
+                model, step = ElmoForPreTraining.from_pretrained(best), progress.best_step
+            else:
+                self.say(f"warning: {best}, the best weights, are gone; the last ones are taken.")
         measured = [row["heldout"] for row in rows if row["step"] == step and "heldout" in row]
         target = self.folder / FINAL
         with new_folder(target, overwrite=True) as folder:
