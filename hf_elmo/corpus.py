@@ -3,9 +3,10 @@
 """Pretraining text: files to sentences, in a shuffled order that a small state can continue.
 
 A line is a sentence; its words are what white space parts. Lines of white space only are no sentences; they end a
-document. The order of an epoch is a pure function of the text, the seed and the epoch: the parts of the files are
-shuffled (see text_files.py), and so are the sentences, or documents, of each block. What is in memory is a block, and
-the next one of a compressed file.
+document. The order of an epoch is a pure function of the text, the seed and the epoch: all files are cut into small
+pieces, these are shuffled, and so are the sentences, or documents, of as many of them as fit into the buffer. So a
+buffer has something of every file, though files may differ in kind. Compressed files cannot be cut; they are read one
+after the other.
 """
 
 import logging
@@ -31,10 +32,12 @@ from .text_files import (
 
 logger = logging.getLogger(__name__)
 
-BUFFER_BYTES = 2**25  # text that is shuffled as a whole; a shard of the original's training data has about as much
-ROWS_OF_A_BLOCK = 2**13  # of a data set
+BUFFER_BYTES = 2**26  # text that is shuffled as a whole
+PIECES_OF_A_BUFFER = 2**8
+SMALLEST_PIECE = 2**12
+ROWS_OF_A_BLOCK = 2**8  # of a data set
 LISTED = 100  # undecodable lines of a file that are named
-STATE_VERSION = 1
+STATE_VERSION = 2
 RESTORE = "Restore the corpus, or begin a new run."
 
 
@@ -63,6 +66,7 @@ class _TextBlock:
             is_sentence[lines.undecodable] = False
         self._starts, self._ends = lines.starts[is_sentence], lines.ends[is_sentence]
         self.documents = np.cumsum(lines.blank)[is_sentence]  # a number for each sentence, equal in a document
+        self.size = len(data)
         self.checksum = zlib.crc32(data)
 
     def __len__(self) -> int:
@@ -78,7 +82,7 @@ class _RowBlock:
     def __init__(self, rows: Sequence[Any]):
         self._sentences: list[str | list[str]] = []
         documents = []
-        checksum = 0
+        checksum = self.size = 0
         for number, row in enumerate(rows):
             for sentence in row.split("\n") if isinstance(row, str) else [list(row)]:
                 if sentence.split() if isinstance(sentence, str) else sentence:
@@ -86,6 +90,7 @@ class _RowBlock:
                     documents.append(number)
             text = row if isinstance(row, str) else "\n".join(row)
             checksum = zlib.crc32(text.encode("utf-8", errors="surrogatepass"), checksum)
+            self.size += len(text)
         self.documents = np.array(documents, dtype=np.int64)
         self.checksum = checksum
 
@@ -100,6 +105,26 @@ class _RowBlock:
 _Block: TypeAlias = _TextBlock | _RowBlock
 
 
+class _Buffer:
+    """The sentences of several blocks together."""
+
+    def __init__(self, blocks: list[_Block]):
+        self._blocks = blocks
+        lengths = [len(block) for block in blocks]
+        self._firsts = np.cumsum([0, *lengths])  # the number of the first sentence of each block
+        of_block = np.repeat(np.arange(len(blocks)), lengths)
+        within = np.concatenate([block.documents for block in blocks]) if blocks else np.empty(0, dtype=np.int64)
+        self.documents = of_block * (within.max(initial=0) + 1) + within
+        self.checksum = zlib.crc32(repr([block.checksum for block in blocks]).encode())
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def words(self, number: int) -> list[str]:
+        block = int(np.searchsorted(self._firsts, number, side="right")) - 1
+        return self._blocks[block].words(number - int(self._firsts[block]))
+
+
 class _TextSource:
     """Text files as parts and blocks."""
 
@@ -109,14 +134,12 @@ class _TextSource:
         self._errors: ErrorPolicy = errors
         self._buffer_bytes = buffer_bytes
         self._keep_documents = keep_documents
-        self._parts = cut_into_parts(files, buffer_bytes)
+        piece = max(buffer_bytes // PIECES_OF_A_BUFFER, min(buffer_bytes, SMALLEST_PIECE))
+        self._parts = cut_into_parts(files, piece)
         self._reported: set[tuple[int, int]] = set()
 
     def __len__(self) -> int:
         return len(self._parts)
-
-    def name(self, part: int) -> str:
-        return str(self._parts[part].path)
 
     def blocks(self, part: int) -> Iterator[_Block]:
         lines_before = 0
@@ -171,9 +194,6 @@ class _DatasetSource:
 
     def __len__(self) -> int:
         return 1 if self._rows is None else -(-self._rows // ROWS_OF_A_BLOCK)
-
-    def name(self, part: int) -> str:
-        return "the data set" if self._rows is None else f"row {part * ROWS_OF_A_BLOCK} and following of the data set"
 
     def blocks(self, part: int) -> Iterator[_Block]:
         if self._rows is not None:
@@ -281,15 +301,16 @@ class CorpusReader:
         self.starts_document = False
         self._move_to(epoch=0, part=0, block=0, sentence=0, before=0)
 
-    # The position is: the epoch, the part in the order of the epoch, the block of the part, the sentence in the order
-    # of the block, and for the counting the number of the epoch's sentences before that block.
+    # The position is: the epoch, where the buffer begins (the part in the order of the epoch, and the block of the
+    # part), the sentence in the order of the buffer, and for the counting the epoch's sentences before the buffer.
 
     def _move_to(self, epoch: int, part: int, block: int, sentence: int, before: int) -> None:
         self.epoch = epoch
-        self._part, self._block_number, self._sentence, self._before = part, block, sentence, before
+        self._part, self._block, self._sentence, self._before = part, block, sentence, before
         self._part_order = self._permutation(len(self._source), epoch)
+        self._next = (part, block)  # what comes after the buffer
         self._blocks: Iterator[_Block] | None = None
-        self._block: _Block | None = None
+        self._buffer: _Buffer | None = None
         self._to_skip = (self._worker * self._world_size + self._rank) * self._group_size
         self._taken = 0
 
@@ -315,13 +336,13 @@ class CorpusReader:
         if self._taken == 0:
             self._skip(self._to_skip)
             self._to_skip = 0
-        block = self._settle()
-        if block is None:
+        buffer = self._settle()
+        if buffer is None:
             self._taken = 0
             raise StopIteration
         number = int(self._order[self._sentence])
-        words = block.words(number)
-        self.starts_document = number == 0 or bool(block.documents[number] != block.documents[number - 1])
+        words = buffer.words(number)
+        self.starts_document = number == 0 or bool(buffer.documents[number] != buffer.documents[number - 1])
         self._sentence += 1
         self._taken += 1
         if self._taken == self._group_size:
@@ -332,50 +353,68 @@ class CorpusReader:
         return words
 
     def _skip(self, count: int) -> None:
-        while count > 0 and (block := self._settle()) is not None:
-            step = min(count, len(block) - self._sentence)
+        while count > 0 and (buffer := self._settle()) is not None:
+            step = min(count, len(buffer) - self._sentence)
             self._sentence += step
             count -= step
 
-    def _settle(self) -> _Block | None:
-        """The block of the next sentence; the position is moved on to it. `None` at the end of the last epoch."""
+    def _settle(self) -> _Buffer | None:
+        """The buffer of the next sentence; the position is moved on to it. `None` at the end of the last epoch."""
         while self._epochs is None or self.epoch < self._epochs:
-            block = self._current_block()
-            if block is not None and self._sentence < len(block):
-                return block
+            buffer = self._current_buffer()
+            if self._sentence < len(buffer):
+                return buffer
             self._before += self._sentence
             self._sentence = 0
-            self._block = None
-            if block is not None:
-                self._block_number += 1
-                continue
-            self._part, self._block_number, self._blocks = self._part + 1, 0, None
+            self._buffer = None
+            (self._part, self._block) = self._next
             if self._part >= len(self._source):
                 if self._before == 0:
                     raise ValueError("There is no sentence in the corpus: all files are empty or hold white space.")
-                self.epoch, self._part, self._before = self.epoch + 1, 0, 0
-                self._part_order = self._permutation(len(self._source), self.epoch)
+                self._move_to_epoch(self.epoch + 1)
         return None
 
-    def _current_block(self) -> _Block | None:
-        if self._block is None and self._part < len(self._source):
-            part = int(self._part_order[self._part])
-            if self._blocks is None:
-                self._blocks = self._source.blocks(part)
-                for _ in range(self._block_number):
-                    next(self._blocks, None)
-            self._block = next(self._blocks, None)
-            if self._block is not None:
-                self._order = self._order_of(self._block, part)
-        return self._block
+    def _move_to_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._part = self._block = self._before = 0
+        self._next = (0, 0)
+        self._part_order = self._permutation(len(self._source), epoch)
 
-    def _order_of(self, block: _Block, part: int) -> np.ndarray:
+    def _current_buffer(self) -> _Buffer:
+        if self._buffer is None:
+            blocks: list[_Block] = []
+            room = self._order_settings["buffer_bytes"]
+            while room > 0 and (block := self._next_block()) is not None:
+                blocks.append(block)
+                room -= block.size
+            self._buffer = _Buffer(blocks)
+            self._order = self._order_of(self._buffer)
+        return self._buffer
+
+    def _next_block(self) -> _Block | None:
+        """The block after the buffer, `None` at the end of the epoch."""
+        part, number = self._next
+        while part < len(self._source):
+            if self._blocks is None:
+                self._blocks = self._source.blocks(int(self._part_order[part]))
+                for _ in range(number):
+                    next(self._blocks, None)
+            block = next(self._blocks, None)
+            if block is not None:
+                self._next = (part, number + 1)
+                return block
+            part, number, self._blocks = part + 1, 0, None
+        self._next = (part, number)
+        return None
+
+    def _order_of(self, buffer: _Buffer) -> np.ndarray:
+        numbers = (self.epoch, self._part, self._block)
         if not self._order_settings["keep_documents"]:
-            return self._permutation(len(block), self.epoch, part, self._block_number)
-        _, documents = np.unique(block.documents, return_inverse=True)
+            return self._permutation(len(buffer), *numbers)
+        _, documents = np.unique(buffer.documents, return_inverse=True)
         count = int(documents[-1]) + 1 if len(documents) else 0
         places = np.empty(count, dtype=np.int64)
-        places[self._permutation(count, self.epoch, part, self._block_number)] = np.arange(count)
+        places[self._permutation(count, *numbers)] = np.arange(count)
         return np.argsort(places[documents], kind="stable")
 
     def _permutation(self, count: int, *numbers: int) -> np.ndarray:
@@ -393,16 +432,16 @@ class CorpusReader:
                 f"{self._taken} sentences of a group of {self._group_size} have been taken. With several processes or "
                 "workers, there is a position between groups only: take the state then."
             )
-        block = self._current_block() if self._epochs is None or self.epoch < self._epochs else None
+        is_over = self._epochs is not None and self.epoch >= self._epochs
         return {
             "version": STATE_VERSION,
             **self._order_settings,
             "epoch": self.epoch,
             "part": self._part,
-            "block": self._block_number,
+            "block": self._block,
             "sentence": self._sentence,
             "before": self._before,
-            "checksum": None if block is None else block.checksum,
+            "checksum": None if is_over else self._current_buffer().checksum,
             "files": self._fingerprint,
         }
 
@@ -422,11 +461,8 @@ class CorpusReader:
         self._move_to(
             *(state[name] for name in ("epoch", "part", "block", "sentence", "before")),
         )
-        if state["checksum"] is not None:
-            block = self._current_block()
-            if block is None or block.checksum != state["checksum"]:
-                name = self._source.name(int(self._part_order[self._part]))
-                raise ValueError(f"{name} has changed since the state was saved: the text is another. {RESTORE}")
+        if state["checksum"] is not None and self._current_buffer().checksum != state["checksum"]:
+            raise ValueError(f"The corpus has changed since the state was saved: the text is another. {RESTORE}")
 
     def _check_files(self, saved: list[list[Any]]) -> None:
         before, now = ({name: tuple(rest) for name, *rest in files} for files in (saved, self._fingerprint))

@@ -299,7 +299,7 @@ def test_a_change_in_the_middle_of_the_block_being_read_is_noticed(tmp_path):
     next(reader)
     state = reader.state_dict()
     path.write_text(text.replace("line2500 ", "LINE2500 "))
-    with pytest.raises(ValueError, match=r"a\.txt has changed since the state was saved: the text is another"):
+    with pytest.raises(ValueError, match="corpus has changed since the state was saved: the text is another"):
         CorpusReader(path).load_state_dict(state)
 
 
@@ -501,3 +501,15 @@ def test_a_column_of_words_and_a_missing_column():
     assert list(CorpusReader(dataset, column="tokens", epochs=1, shuffle=False)) == [["a", "b"], ["c"]]
     with pytest.raises(ValueError, match="The data set has no column 'text'; it has 'tokens'"):
         CorpusReader(dataset)
+
+
+def test_a_buffer_has_something_of_every_file(tmp_path):
+    """Files of different kinds are mixed, so that training does not go from one to the next."""
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(4000)))
+    reader = CorpusReader(tmp_path, buffer_bytes=2**15)
+    kinds = [next(reader)[0] for _ in range(16000)]
+    for start in range(0, 12000, 4000):
+        counts = [kinds[start : start + 4000].count(name) for name in "abcd"]
+        assert min(counts) > 300, counts
+    assert sorted(kinds) == sorted("abcd" * 4000)
