@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """AllenNLP and bilm-tf weights (options.json and HDF5) to a Hub folder, and back.
 
-Shape letters: E character dimension, F filters in all, P projection, C cell.
+Shape letters: E character dimension, F filters in all, P projection, C cell, V words without padding.
 """
 
 import json
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,21 +18,40 @@ import numpy as np
 import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.hub import check_place, finish_hub_folder, new_folder, save_model_files, sha256_of
-from hf_elmo.model_card import UNKNOWN_LICENSE, check_language, check_license, converted_model_card
+from hf_elmo.model_card import UNKNOWN_LICENSE
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .hdf5 import MissingDatasetError, read_hdf5, write_hdf5
-from .options import CHARACTERS, config_from_options, options_from_config, read_options
+from .hdf5 import holds, read_hdf5, write_hdf5
+from .options import CHARACTERS, config_from_options, options_from_config, read_options, settings_of_words
 from .reference import reference_forward
-from .verify import Parity, load_config, load_exactly, verify_folder
+from .verify import (
+    Parity,
+    character_rows,
+    load_config,
+    load_exactly,
+    numbers_of,
+    sentence_of,
+    verify_folder,
+    words_of_lines,
+)
+from .writing import ConversionReport, Destination, filled_model
 
 # --- The name table --------------------------------------------------------------------------------------------------
 
 # A file has the gates in the order input, candidate, forget, output; the model has input, forget, output, candidate.
 GATES_TO_OURS = (0, 2, 3, 1)
 GATES_TO_THEIRS = (0, 3, 1, 2)
+
+# Arrays that tell models apart: the table of a model of words, and two projections that bilm-tf leaves out between
+# equal sizes.
+TABLE = "embedding"
+WORD_PROJECTION = "CNN_proj/W_proj"
+CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
+CELL_PROJECTION = f"{CELL}/W_P_0"
+
+# TensorFlow computed token embeddings in float32; the rows of another word or another model are far from that.
+LARGEST_DISTANCE_OF_ROWS = 1e-3
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -62,6 +81,10 @@ STACKED_GATES = Layout(
 )
 
 
+# (V, P), and one row more, of zeros, for padding
+WITHOUT_PADDING = Layout(lambda array: (np.pad(array, ((0, 1), (0, 0))),), lambda weight: weight[:-1])
+
+
 class Row(NamedTuple):
     """One array of the file: its name and shape there, the weights it holds, and how."""
 
@@ -77,10 +100,25 @@ def name_table(config: ElmoConfig) -> list[Row]:
 
 
 def _rows(config: ElmoConfig) -> Iterator[Row]:
-    characters, filters = config.char_embedding_size, config.num_filters
-    size, cell = config.projection_size, config.cell_size
+    size, cell, encoder = config.projection_size, config.cell_size, "character_encoder"
+    if config.word_input == "words":
+        yield Row(TABLE, (config.vocab_size - 1, size), (f"{encoder}.word_embedding.weight",), WITHOUT_PADDING)
+    else:
+        yield from _rows_of_characters(config, encoder)
 
-    encoder = "character_encoder"
+    for direction, layers in enumerate(("forward_layers", "backward_layers")):
+        for layer in range(config.num_hidden_layers):
+            theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            ours = f"bilstm.{layers}.{layer}"
+            gates = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
+            yield Row(f"{theirs}/W_0", (2 * size, 4 * cell), gates, STACKED_GATES)
+            yield Row(f"{theirs}/B", (4 * cell,), (f"{ours}.bias",), GATES)
+            if config.project_cells:
+                yield Row(f"{theirs}/W_P_0", (cell, size), (f"{ours}.projection_weight",), SAME)
+
+
+def _rows_of_characters(config: ElmoConfig, encoder: str) -> Iterator[Row]:
+    characters, filters, size = config.char_embedding_size, config.num_filters, config.projection_size
     yield Row("char_embed", (CHARACTERS - 1, characters), (f"{encoder}.embedding.weight",), SAME)
     for i, (width, count) in enumerate(config.char_cnn_filters):
         ours = f"{encoder}.convolutions.{i}"
@@ -91,17 +129,9 @@ def _rows(config: ElmoConfig) -> Iterator[Row]:
             ours = f"{encoder}.highways.{k}.{part}"
             yield Row(f"CNN_high_{k}/W_{part}", (filters, filters), (f"{ours}.weight",), TRANSPOSED)
             yield Row(f"CNN_high_{k}/b_{part}", (filters,), (f"{ours}.bias",), SAME)
-    yield Row("CNN_proj/W_proj", (filters, size), (f"{encoder}.projection.weight",), TRANSPOSED)
-    yield Row("CNN_proj/b_proj", (size,), (f"{encoder}.projection.bias",), SAME)
-
-    for direction, layers in enumerate(("forward_layers", "backward_layers")):
-        for layer in range(config.num_hidden_layers):
-            theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            ours = f"bilstm.{layers}.{layer}"
-            gates = (f"{ours}.input_weight", f"{ours}.recurrent_weight")
-            yield Row(f"{theirs}/W_0", (2 * size, 4 * cell), gates, STACKED_GATES)
-            yield Row(f"{theirs}/B", (4 * cell,), (f"{ours}.bias",), GATES)
-            yield Row(f"{theirs}/W_P_0", (cell, size), (f"{ours}.projection_weight",), SAME)
+    if config.project_words:
+        yield Row(WORD_PROJECTION, (filters, size), (f"{encoder}.projection.weight",), TRANSPOSED)
+        yield Row("CNN_proj/b_proj", (size,), (f"{encoder}.projection.bias",), SAME)
 
 
 def state_dict_from_arrays(config: ElmoConfig, arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
@@ -133,30 +163,13 @@ def arrays_from_state_dict(config: ElmoConfig, weights: Mapping[str, torch.Tenso
 # --- Their files to a Hub folder -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ConversionReport:
-    """What a conversion did.
-
-    Args:
-        folder: The Hub folder.
-        num_parameters: Number of weights taken from the source.
-        parity: How far the model in the folder is from its source.
-    """
-
-    folder: Path
-    num_parameters: int
-    parity: Parity
-
-    def __str__(self) -> str:
-        return f"parity: {self.parity}\n{self.num_parameters:,} weights converted: {self.folder}"
-
-
 def convert_allennlp(
     options: str | os.PathLike[str],
     weights: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     vocabulary: str | os.PathLike[str] | None = None,
+    token_embeddings: str | os.PathLike[str] | None = None,
     license: str = UNKNOWN_LICENSE,
     languages: tuple[str, ...] = (),
     overwrite: bool = False,
@@ -168,7 +181,10 @@ def convert_allennlp(
         options: The options.json.
         weights: The HDF5 file with the weights.
         output: The folder to write.
-        vocabulary: Words, one a line, in bilm-tf's order. The vectors do not need them.
+        vocabulary: Words, one a line, in bilm-tf's order. The vectors of a model that reads characters do not need
+            them; a model of words must have those it was trained with.
+        token_embeddings: The HDF5 file that bilm-tf's `dump_token_embeddings` made of the vocabulary. The result looks
+            words up in it instead of reading their characters, so that words outside the vocabulary are all the same.
         license: Licence of the weights for the model card, as the Hub spells it.
         languages: Codes of the languages the model was trained on, for the model card.
         overwrite: Whether a folder that was written before may be replaced.
@@ -183,95 +199,175 @@ def convert_allennlp(
         FileExistsError: If the output exists and may not be replaced.
         ImportError: If h5py is not installed.
     """
-    tell = progress or (lambda _: None)
-    options, weights, output = Path(options), Path(weights), Path(output)
-    check_license(license)
-    for language in languages:
-        check_language(language)
-    check_place(output, overwrite)
-
-    tell(f"reading {options}")
-    content = read_options(options)
-    try:
-        config = config_from_options(content)
-    except ValueError as error:
-        raise ValueError(f"{options}: {error}") from error
-    tokenizer = ElmoTokenizer(
-        vocab_file=vocabulary, word_splitting="moses", max_characters_per_token=config.max_characters_per_token
+    destination = Destination(output, license, languages, overwrite, progress)
+    source = _Source.read(
+        Path(options),
+        Path(weights),
+        None if vocabulary is None else Path(vocabulary),
+        None if token_embeddings is None else Path(token_embeddings),
+        destination.tell,
     )
-    config = _with_word_ids(config, tokenizer)
+    return destination.write(
+        lambda: filled_model(ElmoModel, source.config, state_dict_from_arrays(source.config, source.arrays)),
+        source.tokenizer,
+        source.verify,
+        num_parameters=sum(array.size for array in source.arrays.values()),
+        dialect="the options and HDF5 files of AllenNLP or bilm-tf",
+        sources=source.files,
+    )
 
-    tell(f"reading {weights}")
-    arrays = _read_arrays(weights, config)
-    model = _model_from_arrays(config, arrays)
-    num_parameters = sum(array.size for array in arrays.values())
-    sources = [(path.name, sha256_of(path)) for path in (options, weights)]
 
-    with new_folder(output, overwrite) as folder:
-        tell("writing the model")
-        save_model_files(model, tokenizer, folder)
-        del model
-        tell("verifying it against the source")
-        parity = verify_folder(folder, lambda ids, state: reference_forward(content, arrays, ids, state))
-        card = converted_model_card(
-            output.resolve().name,
-            config,
-            tokenizer,
-            num_parameters=num_parameters,
-            dialect="the options and HDF5 files of AllenNLP or bilm-tf",
-            sources=sources,
-            parity=f"Checked when it was converted: {parity}.",
-            license=license,
-            languages=languages,
+@dataclass(frozen=True)
+class _Source:
+    """What the files hold."""
+
+    options: dict[str, Any]
+    config: ElmoConfig
+    tokenizer: ElmoTokenizer
+    arrays: dict[str, np.ndarray]
+    words: list[str] | None  # by id, if the model looks words up
+    files: list[Path]
+
+    @classmethod
+    def read(
+        cls,
+        options: Path,
+        weights: Path,
+        vocabulary: Path | None,
+        token_embeddings: Path | None,
+        tell: Callable[[str], None],
+    ) -> "_Source":
+        tell(f"reading {options}")
+        content = read_options(options)
+        try:
+            config = config_from_options(content)
+        except ValueError as error:
+            raise ValueError(f"{options}: {error}") from error
+        words = _words_to_look_up(config, options, vocabulary, token_embeddings)
+        tokenizer = ElmoTokenizer(
+            vocab_file=vocabulary, word_splitting="moses", max_characters_per_token=config.max_characters_per_token
         )
-        finish_hub_folder(folder, card)
-    return ConversionReport(folder=output, num_parameters=num_parameters, parity=parity)
+        if words is not None:
+            check_padding(tokenizer, words, vocabulary)
+        config = with_settings(config, **word_ids(tokenizer))
+
+        tell(f"reading {weights}")
+        config, arrays = _read_arrays(weights, config)
+        if words is not None and token_embeddings is not None:
+            tell(f"reading {token_embeddings}")
+            config, arrays = _with_table(token_embeddings, config, content, arrays, words)
+        files = [options, weights]
+        if words is not None:
+            files += [file for file in (token_embeddings, vocabulary) if file is not None]
+        return cls(content, config, tokenizer, arrays, words, files)
+
+    def verify(self, folder: Path) -> Parity:
+        """Compares the folder with what these arrays compute."""
+
+        def reference(ids: np.ndarray, state: Any) -> Any:
+            return reference_forward(self.options, self.arrays, ids, state)
+
+        if self.words is None:
+            return verify_folder(folder, reference)
+        return verify_folder(folder, reference, numbers_of(self.words), [sentence_of(self.words)])
 
 
-def _with_word_ids(config: ElmoConfig, tokenizer: ElmoTokenizer) -> ElmoConfig:
-    fields = config.to_dict() | {
-        "vocab_size": len(tokenizer),
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-    return ElmoConfig.from_dict(fields)
+def with_settings(config: ElmoConfig, **settings: Any) -> ElmoConfig:
+    """The config with some fields changed, checked again."""
+    return ElmoConfig.from_dict(config.to_dict() | settings)
 
 
-def _read_arrays(path: Path, config: ElmoConfig) -> dict[str, np.ndarray]:
-    try:
-        return read_hdf5(path, {row.dataset: row.shape for row in name_table(config)})
-    except MissingDatasetError as error:
-        raise ValueError(f"{error}{_why_missing(error.dataset, config)}") from error
+def word_ids(tokenizer: ElmoTokenizer) -> dict[str, int]:
+    """What a config says of the vocabulary of this tokenizer."""
+    ids = {f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
+    return {"vocab_size": len(tokenizer), **ids}
 
 
-def _why_missing(dataset: str, config: ElmoConfig) -> str:
-    """What a model without this array is, if it is one that bilm-tf can make but this version cannot convert."""
-    if dataset.startswith("CNN_proj/") and config.num_filters == config.projection_size:
-        return (
-            f" bilm-tf leaves out the projection if the filters are as many as projection_dim ({config.num_filters}); "
-            "such models cannot be converted yet."
+def check_padding(tokenizer: ElmoTokenizer, words: Sequence[str], vocabulary: Path | None) -> None:
+    """Refuses a vocabulary with a word for padding: a source has a row for each word, and padding comes after them."""
+    if tokenizer.pad_token_id != len(words):
+        raise ValueError(
+            f"{vocabulary} has the word {tokenizer.pad_token}, which stands for padding here and so cannot be a word "
+            f"of the model: padding must be the last word id, after the {len(words):,} words."
         )
-    if dataset.endswith("/W_P_0") and config.cell_size == config.projection_size:
-        return (
-            f" bilm-tf leaves out the projection if dim is projection_dim ({config.cell_size}); such models cannot be "
-            "converted yet."
+
+
+def _words_to_look_up(
+    config: ElmoConfig, options: Path, vocabulary: Path | None, token_embeddings: Path | None
+) -> list[str] | None:
+    """The words by id, if the model looks them up in a table; refuses to do so where that cannot be."""
+    if config.word_input == "characters" and token_embeddings is None:
+        return None
+    if config.word_input == "words" and token_embeddings is not None:
+        raise ValueError(
+            f"{options} has no char_cnn, so the weights have a table of words already; leave out the token embeddings "
+            f"{token_embeddings}."
         )
-    if "MultiRNNCell" in dataset and config.num_hidden_layers == 1:
-        return " bilm-tf names the arrays of a model with one layer in a way that cannot be converted yet."
-    return ""
+    if vocabulary is None:
+        table = f"{token_embeddings} is" if token_embeddings else f"{options} has no char_cnn, so the weights have"
+        raise ValueError(f"{table} a table of words: give the vocabulary that it was made with.")
+    return words_of_lines(vocabulary)
 
 
-def _model_from_arrays(config: ElmoConfig, arrays: Mapping[str, np.ndarray]) -> ElmoModel:
-    """The model with these weights: every one taken from the source, apart from the mixes, which are fresh."""
-    with torch.device("meta"):
-        model = ElmoModel(config)
-    weights = state_dict_from_arrays(config, arrays)
-    for n in range(len(model.mixes)):
-        weights[f"mixes.{n}.weight"] = torch.zeros(config.num_hidden_layers + 1)
-        weights[f"mixes.{n}.gamma"] = torch.ones(1)
-    model.load_state_dict(weights, strict=True, assign=True)
-    return model
+def as_in_source(config: ElmoConfig, has: Callable[[str], bool]) -> ElmoConfig:
+    """The config with the projections that the source has; between unequal sizes there must be one.
+
+    Args:
+        config: The config that the options say.
+        has: Whether the source has an array of this name.
+    """
+    settings = {}
+    if config.word_input == "characters" and config.num_filters == config.projection_size:
+        settings["project_words"] = has(WORD_PROJECTION)
+    if config.cell_size == config.projection_size:
+        settings["project_cells"] = has(CELL_PROJECTION)
+    return with_settings(config, **settings)
+
+
+def _read_arrays(path: Path, config: ElmoConfig) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+    """The config with the projections that the file has, and all arrays of the file by their usual names."""
+    alone = config.num_hidden_layers == 1 and holds(path, _of_one_layer(CELL))
+    in_file = _of_one_layer if alone else str
+    config = as_in_source(config, lambda dataset: holds(path, in_file(dataset)))
+    rows = name_table(config)
+    arrays = read_hdf5(path, {in_file(row.dataset): row.shape for row in rows})
+    return config, {row.dataset: arrays[in_file(row.dataset)] for row in rows}
+
+
+def _of_one_layer(dataset: str) -> str:
+    """What bilm-tf calls this array of the only layer."""
+    return dataset.replace("/MultiRNNCell/Cell0", "")
+
+
+def _with_table(
+    path: Path, config: ElmoConfig, options: Mapping[str, Any], arrays: dict[str, np.ndarray], words: list[str]
+) -> tuple[ElmoConfig, dict[str, np.ndarray]]:
+    """The config and arrays of the same model with a table of words in place of what makes vectors of characters."""
+    table = read_hdf5(path, {TABLE: (config.vocab_size - 1, config.projection_size)})
+    _check_rows(path, table[TABLE], options, arrays, words, config.max_characters_per_token)
+    config = with_settings(config, **settings_of_words(config.projection_size))
+    return config, {row.dataset: (table | arrays)[row.dataset] for row in name_table(config)}
+
+
+def _check_rows(
+    path: Path,
+    table: np.ndarray,
+    options: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    words: list[str],
+    max_characters: int,
+) -> None:
+    """Refuses a table that was made with other weights or another vocabulary, by some of its rows."""
+    chosen = sentence_of(words)
+    layers, _ = reference_forward(options, arrays, character_rows(chosen, max_characters))
+    expected = np.split(layers[0], 2, axis=1)[0]  # (words, P)
+    found = table[numbers_of(words)(chosen)[1:-1]]
+    apart = np.abs(found - expected).max(axis=1) / np.abs(expected).max()
+    if apart.max() > LARGEST_DISTANCE_OF_ROWS:
+        raise ValueError(
+            f"{path}: the row of the word {chosen[int(apart.argmax())]!r:.60} is not what the weights make of its "
+            "characters. Token embeddings, vocabulary and weights must belong together."
+        )
 
 
 # --- A Hub folder to their files -------------------------------------------------------------------------------------
@@ -337,14 +433,21 @@ def export_allennlp(
 
 def _warn_about_readers(config: ElmoConfig) -> None:
     """Says which programs cannot read the model."""
-    if not config.use_skip_connections:
-        warnings.warn("AllenNLP refuses models without skip connections; bilm-tf reads this one.", stacklevel=3)
-    if config.max_characters_per_token != 50:
-        warnings.warn(
-            f"AllenNLP reads words of 50 characters only, this model reads {config.max_characters_per_token}; bilm-tf "
-            "reads it.",
-            stacklevel=3,
-        )
+    reads_words = config.word_input == "words"
+    refused = {
+        "AllenNLP refuses models without skip connections; bilm-tf reads this one.": not config.use_skip_connections,
+        "AllenNLP refuses models of words; bilm-tf reads this one with `use_character_inputs=False`, the weights as "
+        "`embedding_weight_file`, and the vocabulary, which is in the tokenizer's folder.": reads_words,
+        f"AllenNLP reads words of 50 characters only, this model reads {config.max_characters_per_token}; bilm-tf "
+        "reads it.": config.max_characters_per_token != 50 and not reads_words,
+        "AllenNLP refuses models without projections between equal sizes (project_words=False, project_cells=False); "
+        "bilm-tf reads this one.": not (reads_words or (config.project_words and config.project_cells)),
+        f"bilm-tf reads at most 8 layers, this model has {config.num_hidden_layers}; AllenNLP reads "
+        "it.": config.num_hidden_layers > 8,
+    }
+    for sentence, applies in refused.items():
+        if applies:
+            warnings.warn(sentence, stacklevel=3)
 
 
 def _warn_about_mixes(model: ElmoModel) -> None:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorFlow checkpoints of bilm-tf's training, which have the softmax, to a Hub folder of a language model.
 
-The arrays are those of the HDF5 file that bilm-tf dumps, under other names; `allennlp.py` says what becomes of them.
+The arrays are those of the HDF5 file that bilm-tf dumps, under other names; `allennlp.py` says what becomes of them. A
+softmax that shares its weights with the table of words gets a copy of them, so that training would part the two.
 """
 
 import os
@@ -14,16 +15,24 @@ import numpy as np
 import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.hub import check_place, finish_hub_folder, new_folder, save_model_files, sha256_of
-from hf_elmo.model_card import UNKNOWN_LICENSE, check_language, check_license, converted_model_card
+from hf_elmo.model_card import UNKNOWN_LICENSE
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .allennlp import ConversionReport, name_table, state_dict_from_arrays
+from .allennlp import (
+    TABLE,
+    as_in_source,
+    check_padding,
+    name_table,
+    state_dict_from_arrays,
+    word_ids,
+)
 from .options import LARGEST_SIZE, config_from_options, read_options
 from .reference import reference_forward
 from .tf_checkpoint import TensorFlowCheckpoint
+from .verify import Parity, numbers_of, words_of_lines
 from .verify_scores import verify_language_model
+from .writing import ConversionReport, Destination, filled_model
 
 # --- The name table --------------------------------------------------------------------------------------------------
 
@@ -87,57 +96,46 @@ def convert_bilm_tf(
         FileNotFoundError: If a file does not exist.
         FileExistsError: If the output exists and may not be replaced.
     """
-    tell = progress or (lambda _: None)
-    output = Path(output)
-    check_license(license)
-    for language in languages:
-        check_language(language)
-    check_place(output, overwrite)
-
+    vocabulary = Path(vocabulary)
+    destination = Destination(output, license, languages, overwrite, progress)
     source = TensorFlowCheckpoint(checkpoint)
     options = source.index.parent / "options.json" if options is None else Path(options)
-    tell(f"reading {options}")
+    destination.tell(f"reading {options}")
     content = read_options(options)
     tokenizer, config = _tokenizer_and_config(options, content, vocabulary)
-    _check_softmax(source, config, Path(vocabulary))
+    config = as_in_source(config, lambda name: variable_name(name, config.num_hidden_layers) in source.names())
+    shared = _is_shared(options, content, config)
+    softmax = f"lm/{TABLE}" if shared else SOFTMAX_WEIGHT
+    _check_softmax(source, softmax, config, vocabulary)
 
-    tell(f"reading {source.index} and what it names")
-    arrays, weight, bias = _read_arrays(source, config)
-    model = _model_from_arrays(config, arrays, weight, bias)
-    num_parameters = sum(array.size for array in (*arrays.values(), weight, bias))
-    sources = [(path.name, sha256_of(path)) for path in (options, Path(vocabulary), *source.files())]
-    words = _words_of_lines(Path(vocabulary))
+    destination.tell(f"reading {source.index} and what it names")
+    arrays, weight, bias = _read_arrays(source, softmax, config)
+    words = words_of_lines(vocabulary)
 
-    with new_folder(output, overwrite) as folder:
-        tell("writing the model")
-        save_model_files(model, tokenizer, folder)
-        del model
-        tell("verifying it against the source")
-        parity = verify_language_model(
-            folder, lambda ids, state: reference_forward(content, arrays, ids, state), weight, bias, words
-        )
-        card = converted_model_card(
-            output.resolve().name,
-            config,
-            tokenizer,
-            num_parameters=num_parameters,
-            dialect="a TensorFlow checkpoint of bilm-tf",
-            sources=sources,
-            parity=f"Checked when it was converted: {parity}.",
-            license=license,
-            languages=languages,
-        )
-        finish_hub_folder(folder, card)
-    return ConversionReport(folder=output, num_parameters=num_parameters, parity=parity)
+    def verify(folder: Path) -> Parity:
+        def reference(ids: np.ndarray, state: Any) -> Any:
+            return reference_forward(content, arrays, ids, state)
+
+        reference_ids = numbers_of(words) if config.word_input == "words" else None
+        return verify_language_model(folder, reference, weight, bias, words, reference_ids)
+
+    return destination.write(
+        lambda: filled_model(ElmoForPreTraining, config, _weights(config, arrays, weight, bias)),
+        tokenizer,
+        verify,
+        num_parameters=sum(array.size for array in (*arrays.values(), *([] if shared else [weight]), bias)),
+        dialect="a TensorFlow checkpoint of bilm-tf",
+        sources=[options, vocabulary, *source.files()],
+    )
 
 
 def _tokenizer_and_config(
-    path: Path, options: Mapping[str, Any], vocabulary: str | os.PathLike[str]
+    path: Path, options: Mapping[str, Any], vocabulary: Path
 ) -> tuple[ElmoTokenizer, ElmoConfig]:
     width = _config(path, options).max_characters_per_token
     tokenizer = ElmoTokenizer(vocab_file=vocabulary, word_splitting="moses", max_characters_per_token=width)
-    ids = {f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
-    return tokenizer, _config(path, options, vocab_size=len(tokenizer), **ids)
+    check_padding(tokenizer, words_of_lines(vocabulary), vocabulary)
+    return tokenizer, _config(path, options, **word_ids(tokenizer))
 
 
 def _config(path: Path, options: Mapping[str, Any], vocab_size: int = ElmoConfig.vocab_size, **ids: int) -> ElmoConfig:
@@ -148,11 +146,15 @@ def _config(path: Path, options: Mapping[str, Any], vocab_size: int = ElmoConfig
         raise ValueError(f"{path}: {error}") from error
 
 
-def _words_of_lines(vocabulary: Path) -> list[str]:
-    """The words by id, read a second time, so that the ids of the tokenizer are verified, too."""
-    with open(vocabulary, encoding="utf-8", newline="\n") as file:
-        words = [line.rstrip("\r\n") for line in file]
-    return [word for word in words if word != "!!!MAXTERMID"]
+def _is_shared(path: Path, options: Mapping[str, Any], config: ElmoConfig) -> bool:
+    """Whether the weights of the softmax are the table of words."""
+    shared = options.get("share_embedding_softmax", False)
+    if not isinstance(shared, bool) or (shared and config.word_input != "words"):
+        raise ValueError(
+            f"{path}: share_embedding_softmax is {shared!r} in the options; it must be true or false, and only a "
+            "model of words, without char_cnn, has a table to share."
+        )
+    return shared
 
 
 def _training_settings(options: Mapping[str, Any], num_words: int) -> dict[str, Any]:
@@ -173,28 +175,26 @@ def _training_settings(options: Mapping[str, Any], num_words: int) -> dict[str, 
     return {"softmax": kind, "num_sampled": num_sampled, "dropout": dropout}
 
 
-def _check_softmax(source: TensorFlowCheckpoint, config: ElmoConfig, vocabulary: Path) -> None:
+def _check_softmax(source: TensorFlowCheckpoint, softmax: str, config: ElmoConfig, vocabulary: Path) -> None:
     """Refuses a vocabulary that is not the one of the softmax."""
     names = source.names()
-    if SOFTMAX_WEIGHT not in names:
-        raise ValueError(
-            f"{source.index} has no tensor {SOFTMAX_WEIGHT!r} and so is no checkpoint of bilm-tf's training."
-        )
-    num_words, shape = config.vocab_size - 1, names[SOFTMAX_WEIGHT][1]
+    if softmax not in names:
+        raise ValueError(f"{source.index} has no tensor {softmax!r} and so is no checkpoint of bilm-tf's training.")
+    num_words, shape = config.vocab_size - 1, names[softmax][1]
     if shape != (num_words, config.projection_size):
         raise ValueError(
-            f"{source.index}: the tensor {SOFTMAX_WEIGHT!r} has shape {shape}, but {vocabulary} has {num_words:,} "
+            f"{source.index}: the tensor {softmax!r} has shape {shape}, but {vocabulary} has {num_words:,} "
             f"words, and projection_dim is {config.projection_size}. Give the vocabulary of the training."
         )
 
 
 def _read_arrays(
-    source: TensorFlowCheckpoint, config: ElmoConfig
+    source: TensorFlowCheckpoint, softmax: str, config: ElmoConfig
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """The arrays under their names in the HDF5 file, and the weight and bias of the softmax."""
     rows = name_table(config)
     variables = {row.dataset: variable_name(row.dataset, config.num_hidden_layers) for row in rows}
-    taken = {*variables.values(), SOFTMAX_WEIGHT, SOFTMAX_BIAS}
+    taken = {*variables.values(), softmax, SOFTMAX_BIAS}
     dropped = {*OF_TRAINING, *(f"{name}/{slot}" for name in taken for slot in SLOTS)}
     left = sorted(source.names().keys() - taken - dropped)
     if left:
@@ -204,20 +204,13 @@ def _read_arrays(
         )
     arrays = {row.dataset: source.read(variables[row.dataset], row.shape) for row in rows}
     num_words = config.vocab_size - 1
-    weight = source.read(SOFTMAX_WEIGHT, (num_words, config.projection_size))
+    weight = source.read(softmax, (num_words, config.projection_size))
     return arrays, weight, source.read(SOFTMAX_BIAS, (num_words,))
 
 
-def _model_from_arrays(
+def _weights(
     config: ElmoConfig, arrays: Mapping[str, np.ndarray], weight: np.ndarray, bias: np.ndarray
-) -> ElmoForPreTraining:
-    """The model with these weights: every one taken from the source, apart from the mixes, which are fresh."""
-    with torch.device("meta"):
-        model = ElmoForPreTraining(config)
+) -> dict[str, torch.Tensor]:
+    """The weights of the language model under its names."""
     weights = {f"elmo.{name}": value for name, value in state_dict_from_arrays(config, arrays).items()}
-    weights |= {"softmax.weight": torch.from_numpy(weight), "softmax.bias": torch.from_numpy(bias)}
-    for n in range(len(model.elmo.mixes)):
-        weights[f"elmo.mixes.{n}.weight"] = torch.zeros(config.num_hidden_layers + 1)
-        weights[f"elmo.mixes.{n}.gamma"] = torch.ones(1)
-    model.load_state_dict(weights, strict=True, assign=True)
-    return model
+    return weights | {"softmax.weight": torch.from_numpy(weight), "softmax.bias": torch.from_numpy(bias)}

@@ -71,6 +71,29 @@ def read_hdf5(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]
         return {name: _read_dataset(h5py, path, name, datasets[name], shapes[name]) for name in shapes}
 
 
+def holds(path: str | os.PathLike[str], name: str) -> bool:
+    """Whether the file has something of this full name, such as `CNN_proj/W_proj`; no other file is looked into.
+
+    Raises:
+        ValueError: If it is no HDF5 file.
+        FileNotFoundError: If there is no such file.
+        ImportError: If h5py is not installed.
+    """
+    path = Path(path)
+    _size_of_regular_file(path)
+    h5py = _import_h5py()
+    with _errors_of_hdf5(path, name), h5py.File(path, "r", locking="best-effort") as file:
+        group = h5py.h5g.open(file.id, b"/")
+        *parents, last = name.encode().split(b"/")
+        for link in parents:
+            if not group.links.exists(link) or group.links.get_info(link).type != h5py.h5l.TYPE_HARD:
+                return False
+            group = h5py.h5o.open(group, link)
+            if not isinstance(group, h5py.h5g.GroupID):
+                return False
+        return bool(group.links.exists(last))
+
+
 def write_hdf5(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays under their full names into a new file, which appears under its name when it is complete."""
     path = Path(path)

@@ -16,16 +16,15 @@ import numpy as np
 import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.hub import check_place, finish_hub_folder, new_folder, save_model_files, sha256_of
-from hf_elmo.model_card import UNKNOWN_LICENSE, check_language, check_license, converted_model_card
+from hf_elmo.model_card import UNKNOWN_LICENSE
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoCharacters, ElmoTokenizer, word_tokenizer
 
-from .allennlp import ConversionReport
 from .manylangs_reference import manylangs_forward, manylangs_ids
-from .options import LARGEST_COUNT, _filters, _Section, read_options
+from .options import LARGEST_COUNT, Section, read_filters, read_options
 from .pickles import read_state_dict
-from .verify import verify_folder
+from .verify import Parity, verify_folder
+from .writing import ConversionReport, Destination, filled_model
 
 CONFIG, EMBEDDER, ENCODER = "config.json", "token_embedder.pkl", "encoder.pkl"
 CHARACTERS, WORDS = "char.dic", "word.dic"
@@ -161,14 +160,7 @@ class ManyLangs:
     def model(self) -> ElmoModel:
         """The model with these weights: every one taken from the source, apart from the mixes, which are fresh."""
         config = self.config()
-        with torch.device("meta"):
-            model = ElmoModel(config)
-        weights = state_dict_from_tensors(config, self.tensors)
-        for n in range(len(model.mixes)):
-            weights[f"mixes.{n}.weight"] = torch.zeros(config.num_hidden_layers + 1)
-            weights[f"mixes.{n}.gamma"] = torch.ones(1)
-        model.load_state_dict(weights, strict=True, assign=True)
-        return model
+        return filled_model(ElmoModel, config, state_dict_from_tensors(config, self.tensors))
 
     def tokenizer(self, segmenter: str | None = SEGMENTER) -> ElmoTokenizer:
         """The tokenizer that gives the word ids of the original, and its character ids plus 1."""
@@ -273,7 +265,7 @@ def _checked_architecture(path: Path, content: dict[str, Any]) -> dict[str, Any]
 
 def _config(architecture: Mapping[str, Any], words: list[str] | None, characters: list[str] | None) -> ElmoConfig:
     """The config of the model that the architecture and the dictionaries describe."""
-    top = _Section(architecture)
+    top = Section(architecture)
     encoder, embedder = top.section("encoder"), top.section("token_embedder")
     if encoder.values.get("name") != "elmo":
         encoder.refuse("name", '"elmo"; the encoder "lstm" is not ELMo, as its layers read both directions')
@@ -290,7 +282,7 @@ def _config(architecture: Mapping[str, Any], words: list[str] | None, characters
             "char_vocab_size": len(ours.characters) + 1,
             "char_embedding_size": character_size,
             "character_markers": ours.markers,
-            "char_cnn_filters": _filters(embedder, max_characters),
+            "char_cnn_filters": read_filters(embedder, max_characters),
             "char_cnn_activation": embedder.values["activation"],
             "num_highway_layers": embedder.integer("n_highway", 0, LARGEST_COUNT),
         }
@@ -395,47 +387,34 @@ def convert_manylangs(
         FileNotFoundError: If a file does not exist.
         FileExistsError: If the output exists and may not be replaced.
     """
-    tell = progress or (lambda _: None)
-    source, output = Path(source), Path(output)
-    check_license(license)
-    for language in languages:
-        check_language(language)
-    check_place(output, overwrite)
-
-    tell(f"reading {source}")
+    source = Path(source)
+    destination = Destination(output, license, languages, overwrite, progress)
+    destination.tell(f"reading {source}")
     content = read_manylangs(source)
     if (source / "classifier.pkl").exists():
-        tell("classifier.pkl, the output layer of the language model, is left out: it is not part of ELMo vectors")
-    config, model, tokenizer = content.config(), content.model(), content.tokenizer(segmenter)
-    num_parameters = sum(array.size for tensors in content.tensors.values() for array in tensors.values())
-    sources = [(path.name, sha256_of(path)) for path in content.files]
+        destination.tell(
+            "classifier.pkl, the output layer of the language model, is left out: it is not part of ELMo vectors"
+        )
 
-    with new_folder(output, overwrite) as folder:
-        tell("writing the model")
-        save_model_files(model, tokenizer, folder)
-        del model
-        tell("verifying it against the source")
+    def verify(folder: Path) -> Parity:
         words, characters = _lexicon(content.words), _lexicon(content.characters)
-        parity = verify_folder(
+        width = content.architecture["token_embedder"]["max_characters_per_token"]
+        return verify_folder(
             folder,
             lambda ids, state: manylangs_forward(
                 content.architecture, content.tensors[EMBEDDER], content.tensors[ENCODER], ids, state
             ),
-            lambda sentence: manylangs_ids(sentence, words, characters, config.max_characters_per_token),
+            lambda sentence: manylangs_ids(sentence, words, characters, width),
         )
-        card = converted_model_card(
-            output.resolve().name,
-            config,
-            tokenizer,
-            num_parameters=num_parameters,
-            dialect="the dictionaries and pickles of ELMoForManyLangs",
-            sources=sources,
-            parity=f"Checked when it was converted: {parity}.",
-            license=license,
-            languages=languages,
-        )
-        finish_hub_folder(folder, card)
-    return ConversionReport(folder=output, num_parameters=num_parameters, parity=parity)
+
+    return destination.write(
+        content.model,
+        content.tokenizer(segmenter),
+        verify,
+        num_parameters=sum(array.size for tensors in content.tensors.values() for array in tensors.values()),
+        dialect="the dictionaries and pickles of ELMoForManyLangs",
+        sources=content.files,
+    )
 
 
 def _lexicon(entries: list[str] | None) -> dict[str, int] | None:

@@ -42,14 +42,15 @@ def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(options, dict):
-        raise ValueError(f"{path} must hold one JSON object with the keys lstm and char_cnn, not {_shown(options)}.")
+        raise ValueError(f"{path} must hold one JSON object with the key lstm, not {_shown(options)}.")
     return options
 
 
 def config_from_options(options: Mapping[str, Any], **settings: Any) -> ElmoConfig:
-    """The config of the model that the options describe.
+    """The config of the model that the options describe: of words, if there is nothing about characters.
 
-    Keys about training, which a file written by bilm-tf has, are not read.
+    Keys about training, which a file written by bilm-tf has, are not read. Whether there is a projection between equal
+    sizes is not in the options but known from the weights: bilm-tf leaves it out, AllenNLP does not.
 
     Args:
         options: Content of an options.json.
@@ -58,42 +59,43 @@ def config_from_options(options: Mapping[str, Any], **settings: Any) -> ElmoConf
     Raises:
         ValueError: If a value is missing, of the wrong type or impossible; names it by its path, as `lstm.cell_clip`.
     """
-    top = _Section(options)
+    top = Section(options)
     if options.get("bidirectional", True) is not True:
         top.refuse("bidirectional", "true, because models of one direction only cannot be converted")
-    if "char_cnn" not in options:
-        raise ValueError(
-            "char_cnn is missing from the options: this is a model without characters, which reads only the words of "
-            "its vocabulary. Such models cannot be converted."
-        )
-    lstm, cnn = top.section("lstm"), top.section("char_cnn")
-    if "n_layers" not in lstm.values:
-        raise ValueError(
-            "lstm.n_layers is missing from the options. bilm-tf takes that for 1 and then gives the weights names "
-            'that no program reads back. If the file has the usual names (MultiRNNCell/Cell0), add "n_layers": 1.'
-        )
+    lstm = top.section("lstm")
+    size = lstm.integer("projection_dim", 1)
+    words = _settings_of_characters(top.section("char_cnn")) if "char_cnn" in options else settings_of_words(size)
+    fields: dict[str, Any] = words | {
+        "projection_size": size,
+        "cell_size": lstm.integer("dim", 1),
+        "num_hidden_layers": lstm.integer("n_layers", 1, LARGEST_COUNT) if "n_layers" in lstm.values else 1,
+        "cell_clip": lstm.clip("cell_clip"),
+        "projection_clip": lstm.clip("proj_clip"),
+        "use_skip_connections": lstm.boolean("use_skip_connections", default=False),
+    }
+    return ElmoConfig(**fields | settings)
+
+
+def _settings_of_characters(cnn: "Section") -> dict[str, Any]:
     if cnn.values.get("n_characters", CHARACTERS) not in (CHARACTERS, CHARACTERS - 1):
         cnn.refuse("n_characters", f"{CHARACTERS}, or {CHARACTERS - 1} as in training")
     if cnn.values.get("activation") not in ("relu", "tanh"):
         cnn.refuse("activation", '"relu" or "tanh"')
     max_characters = cnn.integer("max_characters_per_token", 3, 10_000)
-    return ElmoConfig(
-        char_vocab_size=CHARACTERS,
-        char_embedding_size=cnn.section("embedding").integer("dim", 1),
-        max_characters_per_token=max_characters,
-        char_cnn_filters=_filters(cnn, max_characters),
-        char_cnn_activation=cnn.values["activation"],
-        num_highway_layers=cnn.integer("n_highway", 0, LARGEST_COUNT)
-        if cnn.values.get("n_highway") is not None
-        else 0,
-        projection_size=lstm.integer("projection_dim", 1),
-        cell_size=lstm.integer("dim", 1),
-        num_hidden_layers=lstm.integer("n_layers", 1, LARGEST_COUNT),
-        cell_clip=lstm.clip("cell_clip"),
-        projection_clip=lstm.clip("proj_clip"),
-        use_skip_connections=lstm.boolean("use_skip_connections", default=False),
-        **settings,
-    )
+    has_highways = cnn.values.get("n_highway") is not None
+    return {
+        "char_vocab_size": CHARACTERS,
+        "char_embedding_size": cnn.section("embedding").integer("dim", 1),
+        "max_characters_per_token": max_characters,
+        "char_cnn_filters": read_filters(cnn, max_characters),
+        "char_cnn_activation": cnn.values["activation"],
+        "num_highway_layers": cnn.integer("n_highway", 0, LARGEST_COUNT) if has_highways else 0,
+    }
+
+
+def settings_of_words(projection_size: int) -> dict[str, Any]:
+    """What a config says of a model that looks words up in a table, as bilm-tf does: as wide as the LSTMs' input."""
+    return {"word_input": "words", "word_embedding_size": projection_size, "project_words": False}
 
 
 def options_from_config(config: ElmoConfig) -> dict[str, Any]:
@@ -102,17 +104,8 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
     Raises:
         ValueError: If the model does something that no options.json can say.
     """
-    if config.forget_bias != 1:
-        raise ValueError(
-            f"forget_bias={config.forget_bias} cannot be exported: AllenNLP and bilm-tf always add 1. Add the "
-            "difference to the forget gate's bias and set forget_bias to 1 first."
-        )
-    if config.char_vocab_size != CHARACTERS:
-        raise ValueError(
-            f"char_vocab_size={config.char_vocab_size} cannot be exported: AllenNLP and bilm-tf read bytes, which are "
-            f"{CHARACTERS} character ids."
-        )
-    return {
+    _refuse_what_cannot_be_said(config)
+    options: dict[str, Any] = {
         "lstm": {
             "use_skip_connections": config.use_skip_connections,
             "projection_dim": config.projection_size,
@@ -120,7 +113,11 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
             "n_layers": config.num_hidden_layers,
             "cell_clip": _plain(config.cell_clip),
             "proj_clip": _plain(config.projection_clip),
-        },
+        }
+    }
+    if config.word_input == "words":
+        return options
+    return options | {
         "char_cnn": {
             "activation": config.char_cnn_activation,
             "filters": [list(filter_) for filter_ in config.char_cnn_filters],
@@ -132,7 +129,43 @@ def options_from_config(config: ElmoConfig) -> dict[str, Any]:
     }
 
 
-class _Section:
+def _refuse_what_cannot_be_said(config: ElmoConfig) -> None:
+    if config.forget_bias != 1:
+        raise ValueError(
+            f"forget_bias={config.forget_bias} cannot be exported: AllenNLP and bilm-tf always add 1. Add the "
+            "difference to the forget gate's bias and set forget_bias to 1 first."
+        )
+    if config.word_input == "both":
+        raise ValueError(
+            "word_input='both' cannot be exported: models of AllenNLP and bilm-tf read either the characters of a "
+            "word or its row in a table."
+        )
+    if config.word_input == "words":
+        if config.project_words:
+            raise ValueError(
+                "project_words=True cannot be exported: a table of words is as wide as the LSTMs' input in bilm-tf, "
+                "which has no projection for it."
+            )
+        if config.pad_token_id != config.vocab_size - 1:
+            raise ValueError(
+                f"pad_token_id={config.pad_token_id} cannot be exported: a table of bilm-tf has no row for padding, "
+                f"so padding must be the last word id, {config.vocab_size - 1}."
+            )
+        return
+    if config.char_vocab_size != CHARACTERS:
+        raise ValueError(
+            f"char_vocab_size={config.char_vocab_size} cannot be exported: AllenNLP and bilm-tf read bytes, which are "
+            f"{CHARACTERS} character ids."
+        )
+    markers = ElmoConfig().character_markers
+    if config.character_markers != markers:
+        raise ValueError(
+            f"character_markers={config.character_markers} cannot be exported: AllenNLP and bilm-tf always have "
+            f"{markers}."
+        )
+
+
+class Section:
     """One object of the options, whose values are checked as they are taken out."""
 
     def __init__(self, values: Mapping[str, Any], path: str = ""):
@@ -143,11 +176,11 @@ class _Section:
         found = f"is {_shown(self.values[key])}" if key in self.values else "is missing"
         raise ValueError(f"{self.path}{key} {found} in the options; it must be {allowed}.")
 
-    def section(self, key: str) -> "_Section":
+    def section(self, key: str) -> "Section":
         values = self.values.get(key)
         if not isinstance(values, Mapping):
             self.refuse(key, "an object")
-        return _Section(values, f"{self.path}{key}.")
+        return Section(values, f"{self.path}{key}.")
 
     def integer(self, key: str, smallest: int, largest: int = LARGEST_SIZE) -> int:
         value: Any = self.values.get(key)
@@ -170,7 +203,7 @@ class _Section:
         return float(value) or None
 
 
-def _filters(cnn: _Section, max_characters: int) -> list[list[int]]:
+def read_filters(cnn: Section, max_characters: int) -> list[list[int]]:
     filters = cnn.values.get("filters")
     if not isinstance(filters, list) or not 1 <= len(filters) <= LARGEST_COUNT:
         cnn.refuse("filters", f"a list of 1 to {LARGEST_COUNT} pairs [width, count]")

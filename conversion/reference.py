@@ -21,7 +21,7 @@ CHARACTER_ROWS = 261  # 256 bytes, begin and end of sentence, begin and end of w
 def reference_forward(
     options: Mapping[str, Any],
     weights: Mapping[str, np.ndarray],
-    character_ids: np.ndarray,
+    ids: np.ndarray,
     state: State | None = None,
     dtype: DTypeLike = np.float64,
 ) -> tuple[np.ndarray, State]:
@@ -34,6 +34,8 @@ def reference_forward(
         c = sigmoid(x W_carry + b_carry)                           these two lines n_highway times
         x = c * relu(x W_transform + b_transform) + (1 - c) * x
         x = x W_proj + b_proj                                      not if F = P and there is no W_proj
+
+    A model of words has x = embedding[id] instead.
 
     LSTM step, for each direction and layer on its own; the backward direction reads the sentence from its end:
 
@@ -48,8 +50,8 @@ def reference_forward(
     Args:
         options: Content of options.json.
         weights: Arrays by dataset name, such as `CNN/W_cnn_0`, in the shapes of the file.
-        character_ids: (T, W) ids as fed to the model: 1 to 261, the rows of `char_embed` plus one. The first and the
-            last row are the sentence boundaries.
+        ids: (T, W) character ids as fed to the model: 1 to 261, the rows of `char_embed` plus one; or (T,) word ids,
+            the rows of `embedding`. The first and the last are the sentence boundaries.
         state: Final state of the previous sentence, as returned; zeros if None.
         dtype: Type to compute in.
 
@@ -70,7 +72,9 @@ def reference_forward(
     initial_c = _checked("state[1]", state[1], (layers, 2 * cell), dtype).reshape(layers, 2, cell)
     final_h, final_c = np.empty_like(initial_h), np.empty_like(initial_c)
 
-    tokens = _token_vectors(options, arrays, character_ids)  # (T, P)
+    ids = np.asarray(ids)
+    is_words = ids.ndim == 1
+    tokens = arrays.rows("embedding", projection, ids) if is_words else _token_vectors(options, arrays, ids)  # (T, P)
     outputs = np.empty((layers + 1, len(tokens), 2, projection), dtype)
     outputs[0] = tokens[:, None]  # both halves
     for direction in range(2):
@@ -94,9 +98,10 @@ def _token_vectors(options: Mapping[str, Any], arrays: "_Arrays", character_ids:
     if cnn["activation"] not in ("relu", "tanh"):
         raise ValueError(f"char_cnn.activation is {cnn['activation']!r}; ELMo models have 'relu' or 'tanh'.")
     activation = _relu if cnn["activation"] == "relu" else np.tanh
-    character_ids = np.asarray(character_ids)
     if character_ids.ndim != 2 or not character_ids.size:
-        raise ValueError(f"character_ids has shape {character_ids.shape}; give one sentence as (tokens, characters).")
+        raise ValueError(
+            f"The ids have shape {character_ids.shape}; give one sentence as (tokens, characters) or (tokens,)."
+        )
     lowest, highest = character_ids.min(), character_ids.max()
     if lowest < 1 or highest > CHARACTER_ROWS:
         raise ValueError(
@@ -172,6 +177,13 @@ class _Arrays:
         if name not in self.weights:
             raise ValueError(f"The weights have no array {name!r}; the options ask for one of shape {shape}.")
         return _checked(name, self.weights[name], shape, self.dtype)
+
+    def rows(self, name: str, width: int, ids: np.ndarray) -> np.ndarray:
+        """Some rows of a table, which is not cast as a whole."""
+        table = self.weights[name] if name in self.weights else np.empty((0, width))
+        if not ids.size or ids.min() < 0 or ids.max() >= len(table):
+            raise ValueError(f"The ids {ids} are not all from 0 to {len(table) - 1}, the rows of {name!r}.")
+        return _checked(name, table[ids], (len(ids), width), self.dtype)
 
 
 def _checked(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:

@@ -3,10 +3,10 @@
 """Compares a finished model folder with an independent computation from the weights it was made of."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.modeling_elmo import ElmoModel, ElmoState
+from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 # In float64 a right model differs by rounding, far below this, and a wrong one by far more. In float32 there is no
@@ -31,9 +31,14 @@ SENTENCES = [
     "It 's $ 3.50 ( about 3 % ) : \" isn 't it \" ?".split(),
 ]
 
-# Computes all layers (L+1, T, 2P) of one sentence, given as ids (T, W) with both boundaries, and its final state
-# h (L, 2P), c (L, 2C), from the state before it or None.
+# Makes the ids that the reference reads, (T, W) or (T,), of the words of a sentence; T has both boundaries.
+ReferenceIds = Callable[[list[str]], np.ndarray]
+
+# Computes all layers (L+1, T, 2P) of one sentence, given as such ids, and its final state h (L, 2P), c (L, 2C), from
+# the state before it or None.
 Reference = Callable[[np.ndarray, Any], tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]
+
+Model = TypeVar("Model", bound=ElmoPreTrainedModel)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Parity:
 def verify_folder(
     folder: str | os.PathLike[str],
     reference: Reference,
-    reference_ids: Callable[[list[str]], np.ndarray] | None = None,
+    reference_ids: ReferenceIds | None = None,
+    more_sentences: Sequence[list[str]] = (),
 ) -> Parity:
     """Loads the folder as its users will and compares all layers of a few sentences with the reference.
 
@@ -74,19 +80,18 @@ def verify_folder(
     Args:
         folder: Folder with the model and the tokenizer.
         reference: The independent computation.
-        reference_ids: The ids (T, W) that it reads, of the words of a sentence without boundaries; by default their
-            bytes, as in `character_rows`.
+        reference_ids: The ids that it reads, of the words of a sentence without boundaries; by default their bytes, as
+            in `character_rows`.
+        more_sentences: Sentences to compare beside those that are always there, such as one of words in the
+            vocabulary.
 
     Raises:
         ValueError: If the weights of the folder are not exactly those the model needs, or the difference is too large.
     """
     tokenizer = ElmoTokenizer.from_pretrained(folder)
-    batch = tokenizer(SENTENCES, is_split_into_words=True, padding=True, return_tensors="pt")
-    if reference_ids is None:
-        width = tokenizer.max_characters_per_token
-        rows = [character_rows(["<S>", *words, "</S>"], width) for words in SENTENCES]
-    else:
-        rows = [reference_ids(words) for words in SENTENCES]
+    sentences = [*SENTENCES, *more_sentences]
+    batch = tokenizer(sentences, is_split_into_words=True, padding=True, return_tensors="pt")
+    rows = list(map(reference_ids or bytes_of(tokenizer), sentences))
     first, second = [], []
     for ids in rows:
         layers, state = reference(ids, None)
@@ -95,10 +100,9 @@ def verify_folder(
 
     differences = {}
     for dtype in (torch.float64, torch.float32):
-        model = load_exactly(folder, dtype)
-        found = _layers_twice(model, batch)
+        found = layers_twice(load_exactly(folder, dtype), batch)
         differences[dtype] = max(
-            _difference(ours, theirs) for ours, theirs in zip(found, (first, second), strict=True)
+            largest_difference(ours, theirs) for ours, theirs in zip(found, (first, second), strict=True)
         )
     parity = Parity(
         float32=differences[torch.float32],
@@ -131,14 +135,22 @@ def load_config(folder: str | os.PathLike[str]) -> ElmoConfig:
         raise ValueError(f"{path} is not the config of an ELMo model: {error}") from error
 
 
-def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype) -> ElmoModel:
+@overload
+def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype) -> ElmoModel: ...
+
+
+@overload
+def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype, model_class: type[Model]) -> Model: ...
+
+
+def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype, model_class: Any = ElmoModel) -> Any:
     """Loads a model whose folder has every weight the model needs, in its shape, finite, and no other.
 
     Raises:
         ValueError: If that is not so; names the weights. transformers itself would load such a folder.
     """
     try:
-        loaded: Any = ElmoModel.from_pretrained(
+        loaded: Any = model_class.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True
         )
     except SafetensorError as error:
@@ -153,6 +165,12 @@ def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype) -> ElmoMode
     return model.eval()
 
 
+def bytes_of(tokenizer: ElmoTokenizer) -> ReferenceIds:
+    """Character ids (T, W) of the words of sentences, in the width that the tokenizer has."""
+    width = tokenizer.max_characters_per_token
+    return lambda sentence: character_rows(["<S>", *sentence, "</S>"], width)
+
+
 def character_rows(words: Iterable[str], width: int) -> np.ndarray:
     """Character ids (words, width), written down a second time so that the tokenizer is verified, too."""
     markers = {"<S>": [256], "</S>": [257]}
@@ -164,8 +182,27 @@ def character_rows(words: Iterable[str], width: int) -> np.ndarray:
     return np.array(rows) + 1
 
 
+def words_of_lines(vocabulary: str | os.PathLike[str]) -> list[str]:
+    """The words of a vocabulary by id, read a second time, so that the ids of the tokenizer are verified, too."""
+    with open(vocabulary, encoding="utf-8", newline="\n") as file:
+        words = [line.rstrip("\r\n") for line in file]
+    return [word for word in words if word != "!!!MAXTERMID"]
+
+
+def numbers_of(words: Sequence[str]) -> ReferenceIds:
+    """Word ids (T,) of the words of sentences: their places among these words, or that of `<UNK>`."""
+    ids = {word: number for number, word in enumerate(words)}
+    return lambda sentence: np.array([ids.get(word, ids["<UNK>"]) for word in ("<S>", *sentence, "</S>")])
+
+
+def sentence_of(words: Sequence[str], length: int = 50) -> list[str]:
+    """A sentence of words from all parts of a vocabulary, the first and the last among them."""
+    places = np.linspace(0, len(words) - 1, min(length, len(words))).round().astype(int)
+    return [words[place] for place in places]
+
+
 @torch.no_grad()
-def _layers_twice(model: ElmoModel, batch: Any) -> list[list[np.ndarray]]:
+def layers_twice(model: ElmoModel, batch: Any) -> list[list[np.ndarray]]:
     """All layers of each sentence, from zeros and from the state that is left then."""
     passes = []
     state: ElmoState | None = None
@@ -178,7 +215,7 @@ def _layers_twice(model: ElmoModel, batch: Any) -> list[list[np.ndarray]]:
     return passes
 
 
-def _difference(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
+def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
     """The largest difference; infinite if shapes differ or a value is not a number."""
     if [one.shape for one in ours] != [other.shape for other in theirs]:
         return float("inf")

@@ -8,16 +8,26 @@ Shape letters: B sentences, T tokens with both boundaries, L layers, P projectio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .verify import LIMIT, SENTENCES, Parity, Reference, character_rows
+from .verify import (
+    LIMIT,
+    SENTENCES,
+    Parity,
+    Reference,
+    ReferenceIds,
+    bytes_of,
+    largest_difference,
+    layers_twice,
+    load_exactly,
+    numbers_of,
+    sentence_of,
+)
 
 WORDS_PER_BLOCK = 2**16  # words whose weights are float64 at the same time
 
@@ -51,6 +61,7 @@ def verify_language_model(
     weight: np.ndarray,
     bias: np.ndarray,
     words: Sequence[str],
+    reference_ids: ReferenceIds | None = None,
 ) -> LanguageModelParity:
     """Loads the folder as its users will and compares layers, scores and losses with the reference.
 
@@ -67,14 +78,16 @@ def verify_language_model(
         weight: W, (V, P).
         bias: b, (V,).
         words: The words by id.
+        reference_ids: The ids that the reference reads, as in `verify_folder`.
 
     Raises:
         ValueError: If the weights of the folder are not exactly those the model needs, or a difference is too large.
     """
     tokenizer = ElmoTokenizer.from_pretrained(folder)
-    batch = tokenizer(SENTENCES, is_split_into_words=True, padding=True, return_tensors="pt")
-    width = tokenizer.max_characters_per_token
-    rows = [character_rows(["<S>", *sentence, "</S>"], width) for sentence in SENTENCES]
+    sentences = [*SENTENCES, sentence_of(words, length=12)]
+    batch = tokenizer(sentences, is_split_into_words=True, padding=True, return_tensors="pt")
+    rows = list(map(reference_ids or bytes_of(tokenizer), sentences))
+    labels = list(map(numbers_of(words), sentences))
     first = [reference(ids, None) for ids in rows]
     second = [reference(ids, state)[0] for ids, (_, state) in zip(rows, first, strict=True)]
     expected = [layers for layers, _ in first]
@@ -83,16 +96,16 @@ def verify_language_model(
     scores_apart: dict[torch.dtype, float] = {}
     losses_apart = 0.0
     for dtype in (torch.float32, torch.float64):
-        model = load_language_model(folder, dtype)
-        passes = zip(_layers_twice(model, batch), (expected, second), strict=True)
-        apart[dtype] = max(_largest(found, theirs) for found, theirs in passes)
+        model = load_exactly(folder, dtype, ElmoForPreTraining)
+        passes = zip(layers_twice(model.elmo, batch), (expected, second), strict=True)
+        apart[dtype] = max(largest_difference(found, theirs) for found, theirs in passes)
         scores_apart[dtype] = 0.0
-        for sentence, layers in zip(SENTENCES, expected, strict=True):
-            scores, losses = _expected_scores(layers[-1], weight, bias, words, sentence)
+        for sentence, layers, ids in zip(sentences, expected, labels, strict=True):
+            scores, losses = _expected_scores(layers[-1], weight, bias, ids)
             found_scores, found_losses = _found_scores(model, tokenizer, sentence)
-            scores_apart[dtype] = max(scores_apart[dtype], _largest(found_scores, scores))
+            scores_apart[dtype] = max(scores_apart[dtype], largest_difference(found_scores, scores))
             if dtype == torch.float64:
-                losses_apart = max(losses_apart, _largest([found_losses], [losses]))
+                losses_apart = max(losses_apart, largest_difference([found_losses], [losses]))
 
     parity = LanguageModelParity(
         float32=apart[torch.float32],
@@ -111,40 +124,6 @@ def verify_language_model(
     return parity
 
 
-def load_language_model(folder: str | os.PathLike[str], dtype: torch.dtype) -> ElmoForPreTraining:
-    """Loads a language model whose folder has every weight it needs, in its shape, finite, and no other.
-
-    Raises:
-        ValueError: If that is not so; names the weights.
-    """
-    try:
-        loaded: Any = ElmoForPreTraining.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True
-        )
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
-    model, loading = loaded
-    wrong = {kind: sorted(map(str, loading[f"{kind}_keys"])) for kind in ("missing", "unexpected", "mismatched")}
-    wrong["NaN or infinite"] = [name for name, value in model.state_dict().items() if not value.isfinite().all()]
-    for kind, names in wrong.items():
-        if names:
-            raise ValueError(f"{folder}: {len(names)} weights are {kind}, such as {names[0]}.")
-    return model.eval()
-
-
-@torch.no_grad()
-def _layers_twice(model: ElmoForPreTraining, batch: Any) -> list[list[np.ndarray]]:
-    """All layers of each sentence of the batch, from zeros and from the state that is left then."""
-    passes, state = [], None
-    lengths = batch["attention_mask"].sum(dim=1).tolist()
-    for _ in range(2):
-        outputs = model.elmo(**batch, initial_state=state, output_hidden_states=True, output_state=True)
-        state = outputs.state
-        layers = torch.stack(outputs.hidden_states, dim=1).numpy()  # (B, L+1, T, 2P)
-        passes.append([sentence[:, :length] for sentence, length in zip(layers, lengths, strict=True)])
-    return passes
-
-
 @torch.no_grad()
 def _found_scores(
     model: ElmoForPreTraining, tokenizer: ElmoTokenizer, sentence: list[str]
@@ -157,11 +136,9 @@ def _found_scores(
 
 
 def _expected_scores(
-    top: np.ndarray, weight: np.ndarray, bias: np.ndarray, words: Sequence[str], sentence: list[str]
+    top: np.ndarray, weight: np.ndarray, bias: np.ndarray, labels: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The same, computed from the top layer (T, 2P) of the reference."""
-    ids = {word: number for number, word in enumerate(words)}
-    labels = np.array([ids.get(word, ids["<UNK>"]) for word in ("<S>", *sentence, "</S>")])
+    """The same, computed from the top layer (T, 2P) of the reference and the ids (T,) of the words."""
     forward, backward = (_scores(half, weight, bias) for half in np.split(top, 2, axis=1))
     return [forward, backward], np.array([_loss(forward[:-1], labels[1:]), _loss(backward[1:], labels[:-1])])
 
@@ -179,11 +156,3 @@ def _loss(scores: np.ndarray, labels: np.ndarray) -> float:
     highest = scores.max(axis=1)
     normalizers = highest + np.log(np.exp(scores - highest[:, None]).sum(axis=1))
     return float((normalizers - scores[np.arange(len(labels)), labels]).mean())
-
-
-def _largest(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-    """The largest difference; infinite if shapes differ or a value is not a number."""
-    if [one.shape for one in ours] != [other.shape for other in theirs]:
-        return float("inf")
-    largest = max(float(np.abs(one - other).max()) for one, other in zip(ours, theirs, strict=True))
-    return largest if np.isfinite(largest) else float("inf")

@@ -26,7 +26,7 @@ from .modeling_elmo_heads import (
     ElmoForTokenClassification,
 )
 from .modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
-from .tokenization_elmo import ElmoTokenizer, batch_to_ids
+from .tokenization_elmo import Coverage, ElmoCharacters, ElmoTokenizer, batch_to_ids
 from .training import GradualUnfreezing, parameter_groups
 from .version import __version__
 from .word_vectors import WordVectors, load_word_vectors
@@ -41,6 +41,8 @@ AutoModelForQuestionAnswering.register(ElmoConfig, ElmoForQuestionAnswering, exi
 AutoModelForMultipleChoice.register(ElmoConfig, ElmoForMultipleChoice, exist_ok=True)
 
 __all__ = [
+    "Coverage",
+    "ElmoCharacters",
     "ElmoConfig",
     "ElmoForMultipleChoice",
     "ElmoForPreTraining",

@@ -4,6 +4,7 @@
 
 import argparse
 import importlib
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -33,10 +34,23 @@ class Command:
 
 # Words of the subcommand: where its Command is, and a line for the list. Only the one that is asked for is imported.
 COMMANDS = {
-    "convert allennlp": ("hf_elmo.conversion.command:CONVERT_ALLENNLP", "AllenNLP or bilm-tf weights to a Hub folder"),
+    "convert": ("hf_elmo.conversion.command:CONVERT", "old weights of any format to a Hub folder"),
+    "convert allennlp": (
+        "hf_elmo.conversion.command:CONVERT_ALLENNLP",
+        "options.json and HDF5 of AllenNLP or bilm-tf",
+    ),
+    "convert aligned": ("hf_elmo.conversion.command:CONVERT_ALIGNED", "AllenNLP's multilingual ELMo with its matrix"),
+    "convert allennlp-archive": (
+        "hf_elmo.conversion.command:CONVERT_ARCHIVE",
+        "the ELMo in a model.tar.gz of AllenNLP",
+    ),
+    "convert manylangs": ("hf_elmo.conversion.command:CONVERT_MANYLANGS", "a folder of ELMoForManyLangs"),
+    "convert bilm-tf": ("hf_elmo.conversion.command:CONVERT_BILM_TF", "a TensorFlow checkpoint with its softmax"),
     "pretrain": ("hf_elmo.scripts.pretrain_elmo:PRETRAIN", "a biLM from text"),
     "vocab": ("hf_elmo.scripts.vocab:VOCAB", "a word vocabulary from text"),
+    "coverage": ("hf_elmo.scripts.coverage:COVERAGE", "how much of a text a model knows"),
     "perplexity": ("hf_elmo.scripts.perplexity:PERPLEXITY", "how well a biLM predicts a text"),
+    "align": ("hf_elmo.scripts.align:ALIGN", "the vectors of a model to the space of another, by a dictionary"),
     "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),
     "finetune classify": ("hf_elmo.scripts.finetune:CLASSIFY", "a label for a sentence or a pair of sentences"),
     "export allennlp": ("hf_elmo.conversion.command:EXPORT_ALLENNLP", "a model folder to AllenNLP weights"),
@@ -83,7 +97,7 @@ def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     Also the options of the one that is asked for.
     """
     options: list[str] = []
-    asked = " ".join(argument for argument in argv if not argument.startswith("-"))
+    asked = _asked(argv)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show where an error comes from")
     parser = argparse.ArgumentParser(
@@ -95,11 +109,13 @@ def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     choices = {"": parser.add_subparsers(title="commands", metavar="command", required=True)}
     for words, (location, summary) in COMMANDS.items():
         group, _, name = words.rpartition(" ")
+        if (words in GROUPS and words != asked) or (group and group == asked):
+            continue  # a command that is a group, too, is the one or the other
         if group not in choices:
             description = f"{GROUPS[group][0].upper()}{GROUPS[group][1:]}."
             group_parser = choices[""].add_parser(group, help=GROUPS[group], description=description)
             choices[group] = group_parser.add_subparsers(title="kinds", metavar="kind", required=True)
-        if not f"{asked} ".startswith(f"{words} "):
+        if words != asked:
             choices[group].add_parser(name, help=summary)
             continue
         command = _load(location)
@@ -115,6 +131,13 @@ def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
         subparser.set_defaults(run=command.run)
         options = [option for action in subparser._actions for option in action.option_strings]
     return parser, options
+
+
+def _asked(argv: list[str]) -> str:
+    """The words of the command that the arguments begin with; the longer one of two; empty if there is none."""
+    leading = list(itertools.takewhile(lambda argument: not argument.startswith("-"), argv))
+    beginnings = [" ".join(leading[:count]) for count in range(len(leading), 0, -1)]
+    return next((words for words in beginnings if words in COMMANDS), "")
 
 
 def _as_known(argument: str, options: list[str]) -> str:

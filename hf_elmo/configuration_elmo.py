@@ -81,6 +81,9 @@ class ElmoConfig(PreTrainedConfig):
         num_output_representations: How many mixes with weights of their own the model learns.
         mix_layer_norm: Normalises each layer before it is mixed. `"token"` normalises each vector by itself. `"batch"`
             is what AllenNLP does: one mean and variance for all words of a batch, so vectors depend on batch mates.
+        use_alignment: Whether the ELMo vectors are multiplied by a fixed matrix, which puts them into the space of
+            another model; it does nothing when fresh. Such matrices are made for one layer, so they go with its number
+            as `layer_combination`.
         vocab_size: Number of word ids, padding included, which is the last one. The default is the original's
             language model. The vectors of a model that reads only characters do not depend on it.
         pad_token_id: Word id of padding; by default the last one.
@@ -153,6 +156,7 @@ class ElmoConfig(PreTrainedConfig):
     layer_combination: Literal["mix", "top", "average"] | int = "mix"
     num_output_representations: int = 1
     mix_layer_norm: Literal["token", "batch"] | None = None
+    use_alignment: bool = False
 
     # Word ids, in bilm-tf's order: <S>, </S>, <UNK>, words by falling count; padding comes last
     vocab_size: int = 793_472
@@ -381,6 +385,8 @@ def _code_files() -> dict[str, Path]:
     this_file = Path(__file__)
     version = this_file.read_bytes()
     found = {name: this_file.with_name(name) for name in CODE_FILES if this_file.with_name(name).is_file()}
+    if set(found) == set(CODE_FILES):
+        return found
     for module in list(sys.modules.values()):
         path = Path(getattr(module, "__file__", None) or "")
         if path.name not in CODE_FILES or set(found) == set(CODE_FILES):

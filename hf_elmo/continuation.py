@@ -35,7 +35,7 @@ WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 # The parts of a model that weights are named after: those within `ElmoModel`, and those around it.
 BILM_PARTS = ("character_encoder", "bilstm")
-MIXES = "mixes"
+MIXES, ALIGNMENT = "mixes", "alignment"
 SOFTMAX = "softmax"
 HEAD_PARTS = ("classifier", "crf", "predicate_embedding", "qa_outputs", "task_lstm", "word_vectors")
 
@@ -44,6 +44,7 @@ RESET_FIELDS = (
     "layer_combination",
     "num_output_representations",
     "mix_layer_norm",
+    "use_alignment",
     "use_elmo",
     "freeze_bilm",
     "elmo_dropout",
@@ -304,7 +305,7 @@ def _load_weights(folder: Path, files: list[str]) -> dict[str, Tensor]:
 
 def _by_part(folder: Path, weights: Mapping[str, Tensor], prefix: str) -> dict[str, dict[str, Tensor]]:
     """The weights of each part of the model; refuses those of no part that is known."""
-    beginnings = {f"{prefix}{part}.": part for part in (*BILM_PARTS, MIXES)}
+    beginnings = {f"{prefix}{part}.": part for part in (*BILM_PARTS, MIXES, ALIGNMENT)}
     beginnings |= {f"{part}.": part for part in (SOFTMAX, *HEAD_PARTS)}
     parts: dict[str, dict[str, Tensor]] = {}
     for name, tensor in weights.items():

@@ -331,7 +331,7 @@ def _weights(model: ElmoModel) -> Iterator[tuple[str, Tensor]]:
     """All weights that change the layers."""
     for tensors in (model.named_parameters(), model.named_buffers()):
         for name, tensor in tensors:
-            if not name.startswith("mixes."):
+            if not name.startswith(("mixes.", "alignment.")):
                 yield name, tensor.detach()
 
 

@@ -29,9 +29,18 @@ TAGS = ("elmo", "word-embeddings")
 TASK_WEIGHTS = (
     "The weights of the layers (`model.layer_weights()`) are fresh: all layers count the same until they are trained."
 )
+LANGUAGE_MODEL = (
+    "`AutoModelForPreTraining` loads the language model with its softmax instead, for perplexities or to train it "
+    "further."
+)
 MODES = {
     "stream": "reading the text as one stream, with the state carried on from sentence to sentence",
     "sentences": "reading every sentence by itself",
+}
+READING = {
+    "characters": "read letter by letter, so there are no unknown words.",
+    "words": "looked up in a vocabulary.",
+    "both": "looked up in a vocabulary and read letter by letter.",
 }
 SPLITTINGS = {
     "moses": "like the training text of the published English models (Moses rules, straight quotes)",
@@ -121,6 +130,7 @@ def converted_model_card(
     dialect: str,
     sources: Sequence[tuple[str, str]],
     parity: str,
+    has_softmax: bool = False,
     license: str = UNKNOWN_LICENSE,
     languages: Sequence[str] = (),
 ) -> str:
@@ -134,6 +144,7 @@ def converted_model_card(
         dialect: The format it was converted from.
         sources: Name and SHA-256 of each source file.
         parity: One sentence that says how far it is from the source.
+        has_softmax: Whether it is a language model.
         license: Licence of the weights, as the Hub spells it.
         languages: Codes of the languages it was trained on.
 
@@ -156,6 +167,7 @@ def converted_model_card(
         sections=["## Where it comes from", *source, parity],
         limits=["The source files do not say on which text the model was trained.", TASK_WEIGHTS],
         license_text=_license_text(license, "converted"),
+        language_model=LANGUAGE_MODEL if has_softmax else "",
     )
 
 
@@ -207,8 +219,7 @@ def pretrained_model_card(
         ],
         limits=limits,
         license_text=_license_text(license, "trained"),
-        language_model="`AutoModelForPreTraining` loads the language model with its softmax instead, for perplexities "
-        "or to train it further.",
+        language_model=LANGUAGE_MODEL,
     )
 
 
@@ -244,14 +255,16 @@ def _card(
     return template.substitute(
         front_matter=front_matter,
         name=_one_line(name),
+        reading=READING[config.word_input],
         origin=origin,
+        boundaries=_printable(f"{tokenizer.bos_token} and {tokenizer.eos_token}"),
         hidden_size=config.hidden_size,
         num_layers=config.num_hidden_layers + 1,
-        facts=_table(("", ""), [(weights[0], f"{weights[1]:,}"), *_facts(config).items()]),
-        text=" ".join(filter(None, [_text(tokenizer), language_model])),
+        facts=_table(("", ""), [(weights[0], f"{weights[1]:,}"), *_facts(config, tokenizer).items()]),
+        text=" ".join(filter(None, [_text(config, tokenizer), language_model])),
         sections="\n\n".join(filter(None, sections)),
         limits="\n".join(f"- {limit}" for limit in limits),
-        longest_word=config.max_characters_per_token - 2,
+        words_limit=_words_limit(config, tokenizer),
         license_text=license_text,
     )
 
@@ -272,33 +285,76 @@ def _front_matter(name: str, license: str, languages: Sequence[str], results: Se
     ).to_yaml()
 
 
-def _facts(config: ElmoConfig) -> dict[str, str]:
-    filters = ", ".join(f"{count} of width {width}" for width, count in config.char_cnn_filters)
-    clips = {"cell": config.cell_clip, "output": config.projection_clip}
+def _facts(config: ElmoConfig, tokenizer: ElmoTokenizer) -> dict[str, str]:
+    clips = {"cell": config.cell_clip, "output": config.projection_clip if config.project_cells else None}
+    projected = f"projected to {config.projection_size}" if config.project_cells else "not projected"
     return {
         "Vector of a word": f"{config.hidden_size} ({config.projection_size} for each direction)",
         "Layers": f"1 for the words by themselves, {config.num_hidden_layers} of LSTMs",
-        "LSTM cell": f"{config.cell_size}, projected to {config.projection_size}",
+        "LSTM cell": f"{config.cell_size}, {projected}",
         "Clips": ", ".join(f"{part} {'none' if clip is None else f'{clip:g}'}" for part, clip in clips.items()),
         "Skip connections": "yes" if config.use_skip_connections else "no",
-        "Characters": f"{config.max_characters_per_token} a word, vectors of {config.char_embedding_size}",
+        **({} if config.word_input == "characters" else _facts_of_words(config)),
+        **({} if config.word_input == "words" else _facts_of_characters(config, tokenizer)),
+    }
+
+
+def _facts_of_words(config: ElmoConfig) -> dict[str, str]:
+    return {"Table of words": f"{config.vocab_size:,} rows of {config.word_embedding_size}, padding included"}
+
+
+def _facts_of_characters(config: ElmoConfig, tokenizer: ElmoTokenizer) -> dict[str, str]:
+    filters = ", ".join(f"{count} of width {width}" for width, count in config.char_cnn_filters)
+    known = "" if tokenizer.characters is None else f", for {len(tokenizer.characters.known):,} code points"
+    return {
+        "Characters": f"{config.max_characters_per_token} a word, vectors of {config.char_embedding_size}{known}",
         "Convolutions": f"{filters}; {config.char_cnn_activation}",
         "Highway layers": str(config.num_highway_layers),
     }
 
 
-def _text(tokenizer: ElmoTokenizer) -> str:
-    words = len(tokenizer)
-    vocabulary = (
-        f"The word vocabulary has {words:,} entries; words outside it are spelled all the same."
-        if words > 4
-        else "There is no word vocabulary: `input_ids` are all `<UNK>`, and the model reads `character_ids`."
-    )
+def _text(config: ElmoConfig, tokenizer: ElmoTokenizer) -> str:
     splitting = SPLITTINGS.get(tokenizer.word_splitting, tokenizer.word_splitting)
-    return (
-        f"Raw text is split {splitting}. For text that is split already, pass lists of words with "
-        f"`is_split_into_words=True`. {vocabulary}"
-    )
+    sentences = [f"Raw text is split {splitting}."]
+    if tokenizer.segmenter:
+        sentences.append(
+            f"The words that the model was trained on were cut by {_cell(tokenizer.segmenter)}, which the tokenizer "
+            "does not run: cut your text in the same way."
+        )
+    sentences.append("For text that is split already, pass lists of words with `is_split_into_words=True`.")
+    if tokenizer.unicode_normalization is not None:
+        sentences.append(
+            f"Raw text is put into the form {tokenizer.unicode_normalization} of Unicode, which the model expects; "
+            "words in lists are taken as they are."
+        )
+    sentences.append(_vocabulary(config, tokenizer))
+    if tokenizer.characters is not None and config.word_input != "words":
+        sentences.append(
+            f"Words are spelled with code points, of which the model knows {len(tokenizer.characters.known):,}; all "
+            "others are one and the same to it (`tokenizer.coverage` counts them)."
+        )
+    return " ".join(sentences)
+
+
+def _vocabulary(config: ElmoConfig, tokenizer: ElmoTokenizer) -> str:
+    words, unknown = len(tokenizer), _code(str(tokenizer.unk_token))
+    if words <= 4:
+        return f"There is no word vocabulary: `input_ids` are all {unknown}, and the model reads `character_ids`."
+    outside = {
+        "characters": "words outside it are spelled all the same",
+        "words": f"words outside it are all {unknown} to the model",
+        "both": f"words outside it are {unknown} and told apart by their characters only",
+    }
+    return f"The word vocabulary has {words:,} entries; {outside[config.word_input]}."
+
+
+def _words_limit(config: ElmoConfig, tokenizer: ElmoTokenizer) -> str:
+    longest = config.max_characters_per_token - 2
+    if tokenizer.characters is not None:
+        return f"Words are cut after {longest} code points."
+    if config.word_input == "words":
+        return "Words outside the vocabulary cannot be told apart."
+    return f"Words are cut after {longest} bytes of UTF-8."
 
 
 def _license_text(license: str, made: str) -> str:

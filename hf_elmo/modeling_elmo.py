@@ -4,7 +4,7 @@
 
 The file follows the data. Characters, word ids or both become word vectors (`ElmoWordEncoder`), word vectors become
 contexts, one left-to-right and one right-to-left (`ElmoBidirectionalLstm`), and the layers become one vector
-(`ElmoScalarMix`).
+(`ElmoScalarMix`), in the space of another model if there is a matrix for it (`ElmoAlignment`).
 
 Shapes are written with these letters: B batch, T words of the longest sentence, N words of the whole batch without
 padding, C characters of a word, E character embedding, F convolution filters, W word embedding, P projection, H cell,
@@ -24,9 +24,6 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
-
-# The second character of the original's sentence boundaries, which are words like any other.
-BEGIN_SENTENCE, END_SENTENCE = 257, 258
 
 # The convolutions see this many words at a time, which bounds their memory and does not change their result.
 WORDS_PER_CHUNK = 512
@@ -389,6 +386,20 @@ class ElmoScalarMix(nn.Module):
         return ((precise - mean) * torch.rsqrt(variance + LAYER_NORM_EPSILON)).to(layer.dtype)
 
 
+class ElmoAlignment(nn.Module):
+    """x <- x M^T with a matrix that is never trained."""
+
+    matrix: Tensor
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        self.register_buffer("matrix", torch.empty(config.hidden_size, config.hidden_size))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(N, D) to (N, D)."""
+        return nn.functional.linear(vectors, self.matrix)
+
+
 # --- The model -------------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +437,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         elif isinstance(module, ElmoScalarMix):
             init.zeros_(module.weight)
             init.ones_(module.gamma)
+        elif isinstance(module, ElmoAlignment):
+            init.eye_(module.matrix)
 
 
 class ElmoModel(ElmoPreTrainedModel):
@@ -443,6 +456,8 @@ class ElmoModel(ElmoPreTrainedModel):
         self.bilstm = ElmoBidirectionalLstm(config)
         mixes = config.num_output_representations if config.layer_combination == "mix" else 0
         self.mixes = nn.ModuleList(ElmoScalarMix(config) for _ in range(mixes))
+        if config.use_alignment:
+            self.alignment = ElmoAlignment(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -638,6 +653,10 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def _combine(self, layers: Sequence[Tensor]) -> list[Tensor]:
         """L+1 layers (N, D) to the ELMo vectors (N, D), one for each representation."""
+        combined = self._combine_unaligned(layers)
+        return [self.alignment(vectors) for vectors in combined] if self.config.use_alignment else combined
+
+    def _combine_unaligned(self, layers: Sequence[Tensor]) -> list[Tensor]:
         if self.config.layer_combination == "mix":
             return [mix(layers) for mix in self.mixes]
         if self.config.layer_combination == "average":

@@ -25,7 +25,7 @@ from transformers.utils import can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .crf import ElmoCrf
-from .modeling_elmo import BEGIN_SENTENCE, END_SENTENCE, ElmoModel, ElmoPreTrainedModel, PackedWords
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, PackedWords
 from .modeling_elmo_pretraining import ElmoForPreTraining  # all models are looked up in this file
 
 # The label of positions that have none, as everywhere in transformers.
@@ -186,11 +186,10 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """The ELMo vectors (B, T, D), one for each mix, and the layers; from the biLM or from what was kept of it."""
         if self.feature_cache is not None and character_ids is not None:
-            if not self._bilm_is_frozen():
-                raise ValueError("A feature cache needs a frozen biLM, but this one learns: call freeze_bilm() first.")
+            self._check_cache()
             layers = tuple(self.feature_cache.layers(self.elmo, character_ids, mask))
             return self.elmo.combine_layers(layers, mask), layers
-        if input_ids is None and character_ids is not None:
+        if input_ids is None and character_ids is not None and self.config.word_input == "characters":
             input_ids = character_ids.new_zeros(character_ids.shape[:2])  # positions are taken as they are
         # A frozen biLM gains nothing from mixed precision in training, and would differ from what a cache keeps.
         mixed = torch.is_autocast_enabled(mask.device.type) and not self._bilm_is_frozen()
@@ -204,6 +203,15 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             )
         return outputs.elmo_representations or (outputs.last_hidden_state,), outputs.hidden_states
 
+    def _check_cache(self) -> None:
+        if self.config.word_input != "characters":
+            raise ValueError(
+                f"A feature cache knows sentences by their characters, but this model (word_input="
+                f"{self.config.word_input!r}) looks words up in a table: set feature_cache to None."
+            )
+        if not self._bilm_is_frozen():
+            raise ValueError("A feature cache needs a frozen biLM, but this one learns: call freeze_bilm() first.")
+
     def _boundaries(
         self, input_ids: Tensor | None, character_ids: Tensor | None, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -212,12 +220,15 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         A `<S>` that is not at the beginning or after a `</S>` is a word of the text, and so is a `</S>` that is not at
         the end or before a `<S>`.
         """
-        if character_ids is not None:
-            second = character_ids[..., 1]
-            begin, end = second == BEGIN_SENTENCE, second == END_SENTENCE
+        if character_ids is not None and self.config.word_input != "words":
+            ids = character_ids[..., 1]
+            begin_id, end_id = self.config.character_markers[:2]
+        elif input_ids is not None:
+            ids = input_ids
+            begin_id, end_id = self.config.bos_token_id, self.config.eos_token_id
         else:
-            ids = cast(Tensor, input_ids)
-            begin, end = ids == self.config.bos_token_id, ids == self.config.eos_token_id
+            raise ValueError("input_ids is missing: without it, nobody knows where sentences begin and end.")
+        begin, end = ids == begin_id, ids == end_id
         begin, end = begin & mask, end & mask
         first = mask & (mask.cumsum(dim=1) == 1)
         last = mask & (mask.flip(1).cumsum(dim=1).flip(1) == 1)

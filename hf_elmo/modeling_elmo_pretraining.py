@@ -51,6 +51,11 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoConfig):
         super().__init__(config)
+        if config.pad_token_id != config.vocab_size - 1:
+            raise ValueError(
+                f"pad_token_id={config.pad_token_id} is not possible for the language model: it needs padding to be "
+                f"the last word id, {config.vocab_size - 1}, as every id before it is a word that can be predicted."
+            )
         self.elmo = ElmoModel(config)
         self.elmo.mixes.requires_grad_(False)  # the mix is a task's; the language model reads the top layer
         self.dropout = nn.Dropout(config.dropout)
@@ -81,7 +86,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
         Args:
             input_ids: Word ids (B, T) of sentences with both boundaries, as the tokenizer gives them.
-            character_ids: Character ids (B, T, C).
+            character_ids: Character ids (B, T, C). A model of words does not read them.
             attention_mask: (B, T), 0 at padding.
             labels: Word ids (B, T), `input_ids` as a rule, -100 at words that are not to be predicted. From the left
                 the word at each position predicts the label after it, from the right the one before it.
@@ -108,7 +113,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
                 raise ValueError(
                     f"labels has the shape {tuple(labels.shape)}, but this batch is {tuple(forward.shape[:2])}."
                 )
-            mask = self._neighbours(cast(Tensor, character_ids), attention_mask)  # (B, T - 1)
+            mask = self._neighbours(input_ids, character_ids, attention_mask)  # (B, T - 1)
             after, before = (side.masked_fill(~mask, IGNORED) for side in (labels[:, 1:], labels[:, :-1]))
             result.forward_loss = self._loss(forward[:, :-1], after, num_predictions, generator)
             result.backward_loss = self._loss(backward[:, 1:], before, num_predictions, generator)
@@ -188,11 +193,16 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         )
         return ElmoState(hidden=hidden, cell=cell)
 
-    def _neighbours(self, character_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def _neighbours(
+        self, input_ids: Tensor | None, character_ids: Tensor | None, attention_mask: Tensor | None
+    ) -> Tensor:
         """(B, T - 1), true where a position and the one after it are both of the sentence."""
-        mask = (character_ids > 0).any(dim=2)
-        if attention_mask is not None:
-            mask = mask & attention_mask.bool()
+        if self.config.word_input == "words":
+            mask = self.elmo._word_mask(cast(Tensor, input_ids), attention_mask)
+        else:
+            mask = (cast(Tensor, input_ids if character_ids is None else character_ids) > 0).any(dim=2)
+            if attention_mask is not None:
+                mask = mask & attention_mask.bool()
         return mask[:, :-1] & mask[:, 1:]
 
     def _loss(

@@ -408,7 +408,8 @@ class ElmoTokenizer(TokenizersBackend):
             samples, is_split_into_words, return_overflowing_tokens=return_overflowing_tokens, **options
         )
         words = self._words(encoded, samples, is_split_into_words)
-        if self.characters is not None or self.unicode_normalization is not None:
+        stand_in_is_a_word = self._tokenizer.token_to_id(STAND_IN) is not None
+        if self.characters is not None or self.unicode_normalization is not None or stand_in_is_a_word:
             self._look_up_again(encoded, words)
         if is_split_into_words and "offset_mapping" in encoded:
             _empty_offsets_of_empty_words(encoded, words)
@@ -492,7 +493,10 @@ class ElmoTokenizer(TokenizersBackend):
         return sentences
 
     def _look_up_again(self, encoded: BatchEncoding, words: list[list[Word]]) -> None:
-        """Sets the ids of words that the vocabulary has in another form than Rust saw: normalized, or cut."""
+        """Sets the ids of words that Rust saw in another form than the vocabulary has: not normalized, cut, or filled.
+
+        A filled word is one that Rust cannot take, such as the empty one, with U+FFFD in its place.
+        """
         boundaries, find = self._boundaries, self._tokenizer.token_to_id
         for ids, sentence in zip(encoded["input_ids"], words, strict=True):
             for position, word in enumerate(sentence):

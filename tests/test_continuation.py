@@ -123,6 +123,14 @@ def test_nothing_is_left_behind_of_a_language_model_as_trained_here(save, change
     assert start_from(folder).report.left_behind == ()
 
 
+def test_an_aligned_model_goes_on_in_its_own_space(save):
+    folder, old = save(ElmoModel, use_alignment=True, layer_combination=1)
+    new, tokenizer, report = start_from(folder)
+    assert_same(bilm_of(new), bilm_of(old))
+    assert report.left_behind == ("alignment",)
+    assert not new.config.use_alignment
+
+
 @pytest.mark.parametrize("vocabulary", [None, OTHER_WORDS], ids=["own", "other"])
 def test_an_encoder_without_a_softmax(save, vocabulary):
     folder, old = save(ElmoModel, num_output_representations=2, mix_layer_norm="token")

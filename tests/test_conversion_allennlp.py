@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_elmo import ElmoConfig, ElmoModel
 from hf_elmo.cli import main
-from hf_elmo.conversion import allennlp, convert_allennlp, export_allennlp, verify
+from hf_elmo.conversion import allennlp, convert_allennlp, export_allennlp, verify, writing
 from hf_elmo.conversion.reference import reference_forward
 from hf_elmo.hub import verify_checksums
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
@@ -119,6 +119,7 @@ VARIANTS = {
     "no highway": {"highway": 0},
     "one layer": {"layers": 1},
     "three layers": {"layers": 3},
+    "eight layers": {"layers": 8},
     "tanh": {"activation": "tanh"},
     "one filter": {"filters": [[2, 5]]},
     "as many filters as the projection": {"projection": 20},
@@ -146,6 +147,49 @@ def assert_same_weights(found, expected):
         assert found[name].dtype == array.dtype
         assert found[name].shape == array.shape
         assert found[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize(
+    ("sizes", "absent"),
+    [
+        ({"projection": 20}, {"project_words": False}),
+        ({"projection": 12, "layers": 3}, {"project_cells": False}),
+        ({"projection": 20, "cell": 20, "highway": 0}, {"project_words": False, "project_cells": False}),
+    ],
+    ids=str,
+)
+def test_projections_that_bilm_tf_leaves_out_between_equal_sizes(tmp_path, sizes, absent):
+    options = elmo_options(**sizes, projection_clip=0.01)  # which has no effect without the projection
+    source = write_random_weights(tmp_path / "source", options, bilm_tf=True)
+    convert_allennlp(*source, tmp_path / "out")  # verifies against the reference
+    config = ElmoConfig.from_pretrained(tmp_path / "out")
+    assert {name: getattr(config, name) for name in ("project_words", "project_cells")} == {
+        "project_words": True,
+        "project_cells": True,
+        **absent,
+    }
+    with pytest.warns(UserWarning, match="AllenNLP refuses models without projections between equal sizes"):
+        report = export_allennlp(tmp_path / "out", tmp_path / "back")
+    assert json.loads(report.options.read_text()) == options
+    assert_same_weights(read_weights(report.weights), read_weights(source[1]))
+
+
+@pytest.mark.parametrize("sizes", [{}, {"projection": 12}])
+def test_one_layer_in_the_names_of_bilm_tf(tmp_path, sizes):
+    """They leave out the number of the layer, and the options may do so, too."""
+    options = elmo_options(layers=1, **sizes)
+    weights = random_weights(options, bilm_tf=True)
+    theirs = {name.replace("/MultiRNNCell/Cell0", ""): array for name, array in weights.items()}
+    assert "RNN_0/RNN/LSTMCell/W_0" in theirs
+    del options["lstm"]["n_layers"]
+    source = write_weights(tmp_path / "source", options, theirs)
+    report = convert_allennlp(*source, tmp_path / "out")
+    assert report.parity.float64 < 1e-12
+    usual = write_weights(tmp_path / "usual", elmo_options(layers=1, **sizes), weights)
+    convert_allennlp(*usual, tmp_path / "same")
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "same"))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 @pytest.mark.parametrize("n_characters", [261, 262])
@@ -184,6 +228,141 @@ def test_without_a_vocabulary_there_are_four_word_ids(fixture_folder):
     assert AutoTokenizer.from_pretrained(fixture_folder).pad_token_id == 3
 
 
+# --- Models of words -------------------------------------------------------------------------------------------------
+
+# Not in the order of frequency, with boundaries inside, as bilm-tf allows, and with what the tokenizer stands in with.
+WORDS = ["the", "</S>", "river", "<UNK>", "was", "<S>", "a\u2028b", "é", "\ufffd", "Buffalo", ","]
+
+
+def write_words(folder, words=WORDS, options=None, **changes):
+    """The files of a word-level model of bilm-tf."""
+    options = options or elmo_options(characters=False)
+    arrays = random_weights(options, bilm_tf=True, words=len(WORDS))
+    files = write_weights(folder, options, arrays | changes)
+    return *files, write_vocabulary(folder, words)
+
+
+def write_vocabulary(folder, words):
+    (folder / "vocab.txt").write_bytes("".join(f"{word}\n" for word in words).encode())
+    return folder / "vocab.txt"
+
+
+def convert_words(files, output, **settings):
+    return convert_allennlp(*files[:2], output, vocabulary=files[2], **settings)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"layers": 1}, {"layers": 8}, {"cell": 8}, {"cell_clip": None}], ids=str)
+def test_word_models_of_bilm_tf_go_there_and_back(tmp_path, sizes):
+    files = write_words(tmp_path / "source", options=elmo_options(characters=False, **sizes))
+    report = convert_words(files, tmp_path / "out")  # verifies against the reference
+    assert report.num_parameters == sum(array.size for array in read_weights(files[1]).values())
+    config = ElmoConfig.from_pretrained(report.folder)
+    assert (config.word_input, config.vocab_size, config.pad_token_id) == ("words", 12, 11)
+    assert (config.bos_token_id, config.eos_token_id) == (5, 1)
+    assert not load_file(report.folder / "model.safetensors")["character_encoder.word_embedding.weight"][-1].any()
+    with pytest.warns(UserWarning, match="AllenNLP refuses models of words") as caught:
+        exported = export_allennlp(report.folder, tmp_path / "back")
+    assert len(caught) == 1
+    assert json.loads(exported.options.read_text()) == json.loads(files[0].read_text())
+    assert_same_weights(read_weights(exported.weights), read_weights(files[1]))
+
+
+def test_word_model_and_the_lstm_of_the_original_program(tmp_path):
+    """AllenNLP reads no table of words, but its LSTM reads the weights and goes over the rows."""
+    files = write_words(tmp_path / "source")
+    folder = convert_words(files, tmp_path / "out").folder
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    sentence = ["the", "river", "was", "elsewhere", "", "é", "a\u2028b", "\ufffd", "Buffalo"]
+    batch = tokenizer([sentence], is_split_into_words=True, return_tensors="pt")
+    assert batch["input_ids"][0].tolist() == [5, 0, 2, 4, 3, 3, 7, 6, 8, 9, 1]
+    original = original_elmo_module().ElmoLstm(
+        8, 8, 12, 2, memory_cell_clip_value=3, state_projection_clip_value=3, requires_grad=False
+    )
+    original.load_weights(str(files[1]))
+    rows = torch.from_numpy(read_weights(files[1])["embedding"])[batch["input_ids"]]
+    with torch.no_grad():
+        expected = original(rows, torch.ones(rows.shape[:2], dtype=torch.bool))
+        layers = model(**batch, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(torch.stack(layers[1:]), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(layers[0], torch.cat([rows, rows], dim=2), atol=0, rtol=0)
+
+
+def test_token_embeddings_give_the_vectors_of_tensorflow(fixture_files, tmp_path):
+    """The fixture's words in their table, compared with what TensorFlow computed from characters, with its state."""
+    folder = fixture_files[0].parent
+    table = folder / "elmo_token_embeddings.hdf5"
+    report = convert_allennlp(
+        *fixture_files, tmp_path / "out", vocabulary=folder / "vocab_test.txt", token_embeddings=table
+    )
+    tokenizer, model = AutoTokenizer.from_pretrained(report.folder), AutoModel.from_pretrained(report.folder)
+    assert model.config.word_input == "words"
+    columns = json.loads((folder / "sentences.json").read_text(encoding="utf-8"))
+    expected = [read_weights(folder / f"lm_embeddings_{row}.hdf5") for row in range(3)]
+    state = None
+    for number, sentences in enumerate(zip(*columns, strict=True)):
+        words = [sentence.split() for sentence in sentences]
+        batch = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt")
+        assert not (batch["input_ids"] == tokenizer.unk_token_id).any()
+        with torch.no_grad():
+            outputs = model(**batch, initial_state=state, output_hidden_states=True, output_state=True)
+        state = outputs.state
+        for row, sentence in enumerate(words):
+            top = np.concatenate(expected[row][str(number)], axis=-1)  # (T, 2P)
+            found = outputs.hidden_states[-1][row, 1 : len(sentence) + 1].numpy()
+            np.testing.assert_allclose(found, top, rtol=1e-5, atol=1e-6)
+    card = (report.folder / "README.md").read_text(encoding="utf-8")
+    assert "elmo_token_embeddings.hdf5" in card
+    assert "vocab_test.txt" in card
+
+
+def test_words_need_their_vocabulary(tmp_path, fixture_files):
+    files = write_words(tmp_path / "source")
+    with pytest.raises(ValueError, match=r"options\.json has no char_cnn, so .* table of words: give the vocabulary"):
+        convert_allennlp(*files[:2], tmp_path / "out")
+    table = fixture_files[0].parent / "elmo_token_embeddings.hdf5"
+    with pytest.raises(ValueError, match=r"elmo_token_embeddings\.hdf5 is a table of words: give the vocabulary"):
+        convert_allennlp(*fixture_files, tmp_path / "out", token_embeddings=table)
+    with pytest.raises(ValueError, match=r"have a table of words already; leave out the token embeddings"):
+        convert_words(files, tmp_path / "out", token_embeddings=table)
+    write_vocabulary(tmp_path / "source", [*WORDS, "more"])
+    with pytest.raises(ValueError, match=r"'embedding' has shape \(11, 8\); the options ask for \(12, 8\)"):
+        convert_words(files, tmp_path / "out")
+    write_vocabulary(tmp_path / "source", [*WORDS[:-1], "<PAD>"])
+    with pytest.raises(ValueError, match=r"vocab\.txt has the word <PAD>.* the last word id, after the 11 words"):
+        convert_words(files, tmp_path / "out")
+    assert names_in(tmp_path) == ["source"]
+
+
+def test_arrays_of_another_kind_of_model_are_refused(tmp_path, tiny_files):
+    options, weights = tiny_files
+    vocabulary = write_vocabulary(tmp_path, WORDS)
+    options.write_text(json.dumps(elmo_options(characters=False)))
+    with pytest.raises(ValueError, match=r"has no dataset 'embedding', but has 'CNN'"):
+        convert_allennlp(options, weights, tmp_path / "out", vocabulary=vocabulary)
+    files = write_words(tmp_path / "words", char_embed=np.zeros((261, 4), np.float32))
+    with pytest.raises(ValueError, match=r"holds 'char_embed', which is no part of a model with these options"):
+        convert_words(files, tmp_path / "out")
+
+
+def test_token_embeddings_of_something_else_are_refused(fixture_files, tmp_path):
+    folder = fixture_files[0].parent
+    words = (folder / "vocab_test.txt").read_text(encoding="utf-8").split("\n")
+    vocabulary = write_vocabulary(tmp_path, words[1:] + words[:1])
+    settings = {"vocabulary": vocabulary, "token_embeddings": folder / "elmo_token_embeddings.hdf5"}
+    with pytest.raises(ValueError, match=r"the row of the word '.*' is not what the weights make of its characters"):
+        convert_allennlp(*fixture_files, tmp_path / "out", **settings)
+    settings["token_embeddings"] = fixture_files[1]
+    with pytest.raises(ValueError, match=r"has no dataset 'embedding'"):
+        convert_allennlp(*fixture_files, tmp_path / "out", **settings)
+
+
+def test_words_in_another_order_are_noticed(tmp_path, monkeypatch):
+    read = allennlp.words_of_lines
+    monkeypatch.setattr(allennlp, "words_of_lines", lambda path: [*read(path)[:-2], *read(path)[:-3:-1]])
+    with pytest.raises(ValueError, match="does not compute what its source does"):
+        convert_words(write_words(tmp_path / "source"), tmp_path / "out")
+
+
 # --- Refusals --------------------------------------------------------------------------------------------------------
 
 
@@ -204,28 +383,6 @@ def test_broken_options_name_file_and_value(tiny_files, tmp_path):
     options.write_text(options.read_text().replace('"n_layers": 2', '"n_layers": "2"'))
     with pytest.raises(ValueError, match=r'options\.json: lstm\.n_layers is "2" in the options'):
         convert_allennlp(options, weights, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "reason"),
-    [
-        ({"projection": 20}, "no dataset 'CNN_proj/W_proj'.*filters are as many as projection_dim"),
-        ({"projection": 12}, "no dataset 'RNN_0/.*/W_P_0'.*dim is projection_dim"),
-    ],
-)
-def test_models_without_a_projection_are_told(tmp_path, sizes, reason):
-    source = write_random_weights(tmp_path / "source", elmo_options(**sizes), bilm_tf=True)
-    with pytest.raises(ValueError, match=f"{reason}.*cannot be converted yet"):
-        convert_allennlp(*source, tmp_path / "out")
-
-
-def test_one_layer_in_the_names_of_bilm_tf_is_told(tmp_path):
-    options = elmo_options(layers=1)
-    weights = {name.replace("/MultiRNNCell/Cell0", ""): array for name, array in random_weights(options).items()}
-    with pytest.raises(
-        ValueError, match=r"no dataset 'RNN_0/RNN/MultiRNNCell.*, but has 'RNN_0/RNN/LSTMCell'.*one layer"
-    ):
-        convert_allennlp(*write_weights(tmp_path / "source", options, weights), tmp_path / "out")
 
 
 def wrong_gates(monkeypatch):
@@ -254,8 +411,8 @@ def swapped_biases(monkeypatch):
 
 
 def lower_precision(monkeypatch):
-    original = allennlp.save_model_files
-    monkeypatch.setattr(allennlp, "save_model_files", lambda model, *rest: original(model.bfloat16(), *rest))
+    original = writing.save_model_files
+    monkeypatch.setattr(writing, "save_model_files", lambda model, *rest: original(model.bfloat16(), *rest))
 
 
 def other_clip(monkeypatch):
@@ -379,19 +536,32 @@ def test_original_program_reads_the_export(fixture_folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "reason"),
+    ("fields", "reason"),
     [
-        ("forget_bias", 0.0, "forget_bias=0.0 cannot be exported"),
-        ("char_vocab_size", 300, "char_vocab_size=300 cannot"),
+        ({"forget_bias": 0.0}, "forget_bias=0.0 cannot be exported"),
+        ({"char_vocab_size": 300}, "char_vocab_size=300 cannot"),
+        ({"character_markers": [1, 2, 3, 4, 5]}, r"character_markers=\[1, 2, 3, 4, 5\] cannot be exported"),
+        ({"word_input": "both", "word_embedding_size": 3}, "word_input='both' cannot be exported"),
+        ({"word_input": "words", "word_embedding_size": 3}, "project_words=True cannot be exported"),
+        (
+            {"word_input": "words", "word_embedding_size": 8, "project_words": False, "pad_token_id": 2},
+            "pad_token_id=2 cannot be exported.* last word id, 3",
+        ),
     ],
 )
-def test_models_the_format_cannot_express_are_refused(tmp_path, field, value, reason):
-    config = allennlp.config_from_options(elmo_options(), vocab_size=4)
-    setattr(config, field, value)
+def test_models_the_format_cannot_express_are_refused(tmp_path, fields, reason):
+    config = allennlp.config_from_options(elmo_options(), vocab_size=4, **fields)
     ElmoModel(config).save_pretrained(tmp_path / "model")
     with pytest.raises(ValueError, match=reason):
         export_allennlp(tmp_path / "model", tmp_path / "exported")
     assert not (tmp_path / "exported").exists()
+
+
+def test_more_layers_than_bilm_tf_reads_are_told(tmp_path):
+    config = allennlp.config_from_options(elmo_options(layers=9), vocab_size=4)
+    ElmoModel(config).save_pretrained(tmp_path / "model")
+    with pytest.warns(UserWarning, match="bilm-tf reads at most 8 layers, this model has 9; AllenNLP reads it"):
+        export_allennlp(tmp_path / "model", tmp_path / "exported")
 
 
 def test_learned_mixes_are_not_lost_silently(fixture_folder, tmp_path):

@@ -11,12 +11,11 @@ from safetensors.torch import load_file, save_file
 from tf_checkpoint_writer import write_checkpoint
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
-from hf_elmo import ElmoModel
-from hf_elmo.conversion import bilm_tf
+from hf_elmo import ElmoForPreTraining, ElmoModel
+from hf_elmo.conversion import bilm_tf, writing
 from hf_elmo.conversion.bilm_tf import convert_bilm_tf
 from hf_elmo.conversion.reference import reference_forward
-from hf_elmo.conversion.verify import character_rows
-from hf_elmo.conversion.verify_scores import load_language_model
+from hf_elmo.conversion.verify import character_rows, load_exactly
 from hf_elmo.hub import verify_checksums
 
 # Not in the order of frequency or of the alphabet, so that another order shows.
@@ -32,17 +31,19 @@ def variables_of(options, words=WORDS):
     """Everything that a checkpoint has."""
     layers = options["lstm"]["n_layers"]
     generator = np.random.default_rng(1)
-    weights = random_weights(options)
+    weights = random_weights(options, bilm_tf=True, words=len(words))
     variables = {}
     for direction in range(2):
         for layer in range(layers):
             cell = f"multi_rnn_cell/cell_{layer}/" if layers > 1 else ""
             for theirs, ours in NAMES.items():
-                array = weights.pop(f"{LAYER.format(direction, layer)}/{theirs}")
-                variables[f"lm/RNN_{direction}/rnn/{cell}lstm_cell/{ours}"] = array
+                array = weights.pop(f"{LAYER.format(direction, layer)}/{theirs}", None)
+                if array is not None:
+                    variables[f"lm/RNN_{direction}/rnn/{cell}lstm_cell/{ours}"] = array
     variables |= {f"lm/{name}": array for name, array in weights.items()}
     width = options["lstm"]["projection_dim"]
-    variables["lm/softmax/W"] = generator.standard_normal((len(words), width)).astype(np.float32)
+    if not options.get("share_embedding_softmax"):
+        variables["lm/softmax/W"] = generator.standard_normal((len(words), width)).astype(np.float32)
     variables["lm/softmax/b"] = generator.standard_normal(len(words)).astype(np.float32)
     slots = {f"{name}/Adagrad": np.ones_like(array) for name, array in variables.items()}
     scalars = {"global_step": np.array(7, np.float32), "train_perplexity": np.array(30, np.float32)}
@@ -53,7 +54,8 @@ def write_training(folder, options=None, change=None, words=WORDS):
     """The folder that bilm-tf leaves, and the vocabulary."""
     folder.mkdir(exist_ok=True)
     options = options or elmo_options() | TRAINING
-    options["char_cnn"]["n_characters"] = 261
+    if "char_cnn" in options:
+        options["char_cnn"]["n_characters"] = 261
     variables = variables_of(options, words)
     if change is not None:
         change(variables)
@@ -115,12 +117,13 @@ def test_every_weight_is_taken_over_and_no_other(converted):
 def test_folder_and_report(converted):
     _, report = converted
     verify_checksums(report.folder)
-    config = load_language_model(report.folder, torch.float32).config
+    config = load_exactly(report.folder, torch.float32, ElmoForPreTraining).config
     assert (config.softmax, config.num_sampled, config.dropout) == ("sampled", 5, 0.2)
     assert (config.vocab_size, config.pad_token_id) == (len(WORDS) + 1, len(WORDS))
     card = (report.folder / "README.md").read_text()
     for name in ("model.ckpt-7.index", "model.ckpt-7.data-00001-of-00002", "options.json", "vocab.txt"):
         assert name in card
+    assert "`AutoModelForPreTraining` loads the language model" in card
     assert report.parity.scores_float64 < 1e-12
     assert report.parity.losses_float64 < 1e-12
     assert report.parity.scores_float32 < 1e-4
@@ -135,6 +138,10 @@ VARIANTS = {
     "no skip connections": {"skip": False},
     "no highway": {"highway": 0},
     "no clips": {"cell_clip": None, "projection_clip": None},
+    "filters as many as the projection": {"projection": 20},
+    "cells as wide as the projection": {"projection": 12, "layers": 1},
+    "words": {"characters": False},
+    "words, one layer, cells as wide as the projection": {"characters": False, "layers": 1, "cell": 8},
 }
 
 
@@ -143,7 +150,36 @@ def test_variants(tmp_path, variant):
     source, vocabulary = write_training(tmp_path / "training", elmo_options(**VARIANTS[variant]))
     report = convert_bilm_tf(source / "model.ckpt-7.index", vocabulary, tmp_path / "out")
     assert report.parity.float64 < 1e-12
-    assert load_language_model(report.folder, torch.float32).config.softmax == "full"  # 8192 are more than there are
+    assert (
+        load_exactly(report.folder, torch.float32, ElmoForPreTraining).config.softmax == "full"
+    )  # 8192 are more than there are
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_word_models_score_as_the_source(tmp_path, shared):
+    """By hand, from the arrays of the source; the softmax may share its weights with the table of words."""
+    options = elmo_options(characters=False) | {"share_embedding_softmax": shared}
+    source, vocabulary = write_training(tmp_path / "training", options)
+    report = convert_bilm_tf(source, vocabulary, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(report.folder)
+    model = AutoModelForPreTraining.from_pretrained(report.folder)
+    batch = tokenizer([["the", "river", "elsewhere", "é"]], is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        outputs = model(**batch, labels=batch["input_ids"], output_logits=True)
+        alone = model(input_ids=batch["input_ids"], labels=batch["input_ids"])  # the characters are not read
+    ids = [0, 3, 4, 2, 12, 1]
+    assert batch["input_ids"][0].tolist() == ids
+    layers, _ = reference_forward(options, random_weights(options, words=len(WORDS)), np.array(ids))
+    variables = variables_of(options)
+    weight = variables["lm/embedding" if shared else "lm/softmax/W"]
+    expected = [half @ weight.T + variables["lm/softmax/b"] for half in np.split(layers[-1], 2, axis=1)]
+    np.testing.assert_allclose(outputs.forward_logits[0].numpy(), expected[0], atol=1e-5)
+    np.testing.assert_allclose(outputs.backward_logits[0].numpy(), expected[1], atol=1e-5)
+    loss = torch.nn.functional.cross_entropy(torch.tensor(expected[0][:-1]), torch.tensor(ids[1:])).item()
+    assert outputs.forward_loss.item() == pytest.approx(loss, abs=1e-5)
+    assert alone.loss.item() == outputs.loss.item()
+    theirs = [array.size for name, array in variables.items() if name.startswith("lm/") and "Adagrad" not in name]
+    assert report.num_parameters == sum(theirs)
 
 
 # --- What is refused -------------------------------------------------------------------------------------------------
@@ -202,6 +238,12 @@ def test_another_vocabulary_is_refused(training, tmp_path):
         convert_bilm_tf(source, vocabulary, tmp_path / "out")
 
 
+def test_a_word_for_padding_is_refused(tmp_path):
+    source, vocabulary = write_training(tmp_path / "training", words=[*WORDS, "<PAD>"])
+    with pytest.raises(ValueError, match=r"vocab\.txt has the word <PAD>.* the last word id, after the 14 words"):
+        convert_bilm_tf(source, vocabulary, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
@@ -211,6 +253,8 @@ def test_another_vocabulary_is_refused(training, tmp_path):
         ("n_negative_samples_batch", 0, "n_negative_samples_batch is 0 in the options; it must be a whole number"),
         ("n_negative_samples_batch", 2.5, "n_negative_samples_batch is 2.5"),
         ("bidirectional", False, "bidirectional is false"),
+        ("share_embedding_softmax", True, "share_embedding_softmax is True .* only a model of words"),
+        ("share_embedding_softmax", 1, "share_embedding_softmax is 1 "),
     ],
 )
 def test_wrong_options_are_refused(training, tmp_path, key, value, reason):
@@ -240,7 +284,7 @@ def spoil_weights(name):
     """Changes one number of the weights that were written, by more than rounding."""
 
     def spoil(monkeypatch):
-        save = bilm_tf.save_model_files
+        save = writing.save_model_files
 
         def save_and_spoil(model, tokenizer, folder):
             save(model, tokenizer, folder)
@@ -248,14 +292,14 @@ def spoil_weights(name):
             state[name].view(-1)[0] += 1e-3
             save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
-        monkeypatch.setattr(bilm_tf, "save_model_files", save_and_spoil)
+        monkeypatch.setattr(writing, "save_model_files", save_and_spoil)
 
     return spoil
 
 
 def spoil_words(monkeypatch):
-    read = bilm_tf._words_of_lines
-    monkeypatch.setattr(bilm_tf, "_words_of_lines", lambda vocabulary: swapped(read(vocabulary)))
+    read = bilm_tf.words_of_lines
+    monkeypatch.setattr(bilm_tf, "words_of_lines", lambda vocabulary: swapped(read(vocabulary)))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +320,6 @@ def test_a_wrong_result_is_not_kept(training, tmp_path, monkeypatch, spoil):
 
 
 def test_a_folder_without_all_weights_is_refused(converted, tmp_path):
-    load_language_model(converted[1].folder, torch.float32).elmo.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"2 weights are missing, such as softmax\.bias"):
-        load_language_model(tmp_path, torch.float32)
+    load_exactly(converted[1].folder, torch.float32, ElmoForPreTraining).elmo.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"missing keys in the weights: softmax\.bias, softmax\.weight"):
+        load_exactly(tmp_path, torch.float32, ElmoForPreTraining)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from hf_elmo.conversion import hdf5
-from hf_elmo.conversion.hdf5 import MissingDatasetError, read_hdf5, write_hdf5
+from hf_elmo.conversion.hdf5 import MissingDatasetError, holds, read_hdf5, write_hdf5
 
 SHAPES = {"top": (4, 3), "group/array": (5,), "group/deep/array": (2, 2, 2), "group/deep/other": (6,)}
 TARGET = "group/deep/array"
@@ -437,3 +437,17 @@ def test_failed_write_leaves_the_old_file(file, monkeypatch):
         write_hdf5(file, {"top": np.zeros(3, np.float32), "bad": np.array([object()])})
     assert file.read_bytes() == before
     assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_what_a_file_holds(file, tmp_path):
+    assert [name for name in (*SHAPES, "group", "other", "group/other", "top/array") if holds(file, name)] == [
+        *SHAPES,
+        "group",
+    ]
+    external_link_on_the_way(file)
+    assert not holds(file, TARGET)
+    file.write_bytes(b"no HDF5 file")
+    with pytest.raises(ValueError, match=r"cannot read the dataset 'top' of .*weights\.hdf5"):
+        holds(file, "top")
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        holds(tmp_path / "missing.hdf5", "top")

@@ -187,6 +187,22 @@ def test_ids_and_vectors_of_the_original_program(source, converted, kind):
     assert_same_vectors(embedder, converted, sentences)
 
 
+def test_the_card_says_how_to_prepare_a_text(converted):
+    card = (converted / "README.md").read_text(encoding="utf-8")
+    for part in (
+        "Words are looked up in a vocabulary and read letter by letter.",
+        "were cut by UDPipe, which the tokenizer does not run",
+        "the form NFC of Unicode",
+        "words outside it are `<oov>` and told apart by their characters only",
+        "Words are spelled with code points, of which the model knows ",
+        "<bos> and <eos> included",
+        "Words are cut after 10 code points.",
+        "token_embedder.pkl",
+    ):
+        assert part in card
+    assert "<UNK>" not in card
+
+
 VARIANTS = {
     "legacy pickles": ARCHITECTURE,
     "characters only": changed(token_embedder__word_dim=0),

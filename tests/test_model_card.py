@@ -12,9 +12,15 @@ from markdown_it import MarkdownIt
 from tiny import random_model, tiny_config
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
-from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoCharacters, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.hub import save_hub_folder
-from hf_elmo.model_card import CorpusFacts, HeldOutFigures, TrainingFacts, pretrained_model_card
+from hf_elmo.model_card import (
+    CorpusFacts,
+    HeldOutFigures,
+    TrainingFacts,
+    converted_model_card,
+    pretrained_model_card,
+)
 from hf_elmo.version import __version__
 
 TRAINING = TrainingFacts(
@@ -258,6 +264,75 @@ def test_names_and_settings_cannot_break_the_card(hostile):
     assert settings[2] == [escaped(hostile).strip(), escaped(hostile).strip() or '""']
     assert settings[4] == ["after", "2"]
     assert not [token for token in MarkdownIt("commonmark").parse(card) if token.type == "html_block"]
+
+
+def converted_card(tokenizer, **settings):
+    config = tiny_config(vocab_size=len(tokenizer), **settings)
+    return converted_model_card("name", config, tokenizer, num_parameters=7, dialect="x", sources=[], parity="")
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\nbank\n", encoding="utf-8")
+    return tmp_path / "vocab.txt"
+
+
+WORDS = {"word_input": "words", "word_embedding_size": 6, "project_words": False}
+BOTH = {"word_input": "both", "word_embedding_size": 5}
+
+
+def test_a_model_of_words_is_said_to_be_one(vocabulary):
+    tokenizer = ElmoTokenizer(vocabulary)
+    card = converted_card(tokenizer, **WORDS, project_cells=False, cell_size=6)
+    facts = dict(tables_of(card)[0])
+    assert facts["Table of words"] == "6 rows of 6, padding included"
+    assert facts["LSTM cell"] == "6, not projected"
+    assert facts["Clips"] == "cell 0.5, output none"
+    assert not {"Characters", "Convolutions", "Highway layers"} & set(facts)
+    assert "Words are looked up in a vocabulary.\n" in card
+    assert "The word vocabulary has 6 entries; words outside it are all `<UNK>` to the model." in card
+    assert "- Words outside the vocabulary cannot be told apart." in card
+    assert not re.search("spelled|letter by letter|cut after|no unknown", card)
+
+
+def test_a_model_of_both_is_said_to_be_one(vocabulary):
+    tokenizer = ElmoTokenizer(vocabulary)
+    card = converted_card(tokenizer, **BOTH)
+    facts = dict(tables_of(card)[0])
+    assert {"Table of words", "Characters", "Convolutions", "Highway layers"} < set(facts)
+    assert "Words are looked up in a vocabulary and read letter by letter.\n" in card
+    assert "words outside it are `<UNK>` and told apart by their characters only." in card
+    assert "no unknown words" not in card
+
+
+def test_a_model_of_bytes_is_said_to_be_one(vocabulary):
+    card = converted_card(ElmoTokenizer(vocabulary))
+    assert "Words are read letter by letter, so there are no unknown words.\n" in card
+    assert "6 entries; words outside it are spelled all the same." in card
+    assert "- Words are cut after 48 bytes of UTF-8." in card
+    assert "<S> and </S> included" in card
+    assert not re.search("code point|NFC|were cut by|Table of words", card)
+
+
+@pytest.mark.parametrize("segmenter", ["UDPipe", *HOSTILE])
+def test_code_points_normalization_and_segmenter_are_told(vocabulary, segmenter):
+    tokenizer = ElmoTokenizer(
+        vocabulary, segmenter=segmenter, unicode_normalization="NFC", word_splitting="whitespace"
+    )
+    markers = {"begin_sentence": 3, "end_sentence": 4, "begin_word": 5, "end_word": 6, "pad_word": 7, "unknown": 8}
+    tokenizer.set_characters(ElmoCharacters((*"ab", "<s>", "</s>", "<w>", "</w>", "<p>", "<u>"), **markers))
+    settings = {"char_vocab_size": 9, "character_markers": [3, 4, 5, 6, 7]}
+    card = converted_card(tokenizer, **BOTH, **settings)
+    assert dict(tables_of(card)[0])["Characters"] == "50 a word, vectors of 4, for 2 code points"
+    assert "Words are spelled with code points, of which the model knows 2; all others are one" in card
+    assert "Raw text is put into the form NFC of Unicode" in card
+    assert "- Words are cut after 48 code points." in card
+    assert headings_of(card) == headings_of(converted_card(ElmoTokenizer(vocabulary)))
+    if segmenter == "UDPipe":
+        assert "The words that the model was trained on were cut by UDPipe, which the tokenizer does not run" in card
+    of_words = converted_card(tokenizer, **WORDS)
+    assert "spelled with code points" not in of_words
+    assert "code points" in of_words  # where they are cut
 
 
 @pytest.mark.parametrize("plot", ["/tmp/x.png", "../x.png", "a/../../x.png", ""])

@@ -118,11 +118,10 @@ def test_missing_value_is_named(path):
         config_from_options(without(path))
 
 
-def test_models_that_cannot_be_read_are_told():
-    with pytest.raises(ValueError, match=r"lstm.n_layers is missing.*add \"n_layers\": 1"):
-        config_from_options(without("lstm.n_layers"))
-    with pytest.raises(ValueError, match="a model without characters"):
-        config_from_options(without("char_cnn"))
+def test_what_bilm_tf_takes_a_missing_value_for():
+    assert config_from_options(without("lstm.n_layers")).num_hidden_layers == 1
+    config = config_from_options(without("char_cnn"))
+    assert (config.word_input, config.word_embedding_size, config.project_words) == ("words", 8, False)
 
 
 BROKEN_FILES = {
@@ -222,6 +221,7 @@ def test_training_keys_are_not_read():
         elmo_options(),
         elmo_options(skip=False, cell_clip=None, projection_clip=None, highway=0, activation="tanh", layers=3),
         elmo_options(cell_clip=2.5),
+        elmo_options(characters=False),
     ],
 )
 def test_options_survive_the_round_trip(options):

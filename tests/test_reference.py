@@ -147,6 +147,31 @@ def test_absent_projections_are_identities(tmp_path):
     assert np.abs(layers[1]).max() > 0.1
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_words_of_a_table(tmp_path, layers):
+    """AllenNLP's own LSTM over the rows of the table."""
+    options = elmo_options(characters=False, layers=layers)
+    weights = random_weights(options, seed=6, words=7)
+    _, weight_file = write_weights(tmp_path, options, weights)
+    original = original_elmo_module().ElmoLstm(
+        8, 8, 12, layers, memory_cell_clip_value=3, state_projection_clip_value=3, requires_grad=False
+    )
+    original.load_weights(str(weight_file))
+    ids, state = np.array([5, 1, 1, 6, 0]), None
+    rows = torch.from_numpy(weights["embedding"][ids])[None]
+    for _ in range(2):  # the original keeps its state
+        with torch.no_grad():
+            expected = original(rows, torch.ones(1, len(ids), dtype=torch.bool))[:, 0].numpy()
+        found, state = reference_forward(options, weights, ids, state)
+        np.testing.assert_array_equal(found[0], np.concatenate([rows[0], rows[0]], axis=1))
+        np.testing.assert_allclose(found[1:], expected, rtol=0, atol=TOLERANCE)
+    for wrong in (np.array([7]), np.array([-1]), np.array([], dtype=int)):
+        with pytest.raises(ValueError, match=r"are not all from 0 to 6, the rows of 'embedding'"):
+            reference_forward(options, weights, wrong)
+    with pytest.raises(ValueError, match=r"embedding has shape \(1, 3\); the options ask for \(1, 8\)"):
+        reference_forward(options, weights | {"embedding": np.zeros((7, 3))}, ids[:1])
+
+
 def test_dtype_argument():
     options = elmo_options()
     weights, rows = random_weights(options), character_rows(SENTENCES[0])

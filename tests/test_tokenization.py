@@ -441,3 +441,13 @@ def test_workers_after_a_fork(tokenizer):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(encode_in_worker, [tokenizer] * 4) == [expected] * 4
     assert encode_in_worker(tokenizer) == expected
+
+
+@pytest.mark.parametrize("word", ["", "\ud800"])
+def test_words_that_rust_cannot_take_are_unknown(tmp_path, word):
+    """Also if the vocabulary has the character that stands in for them."""
+    path = tmp_path / "vocab.txt"
+    path.write_text("<S>\n</S>\n<UNK>\n\ufffd\na\n", encoding="utf-8")
+    tokenizer = ElmoTokenizer(path)
+    assert tokenizer([[word, "\ufffd", "a"]], is_split_into_words=True)["input_ids"] == [[0, 2, 3, 4, 1]]
+    assert tokenizer("\ufffd a")["input_ids"] == [0, 3, 4, 1]

@@ -9,16 +9,19 @@ from tiny import SENTENCES, encode, random_model, tiny_config, words_of
 from torch.testing import assert_close
 
 from hf_elmo import (
+    ElmoCharacters,
     ElmoForPreTraining,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
+    FeatureCache,
     batch_to_ids,
 )
 from hf_elmo.conversion.allennlp import name_table
 from hf_elmo.conversion.options import config_from_options
 from hf_elmo.conversion.reference import reference_forward
+from hf_elmo.tokenization_elmo import word_tokenizer
 
 SIZES = {
     "words": {"word_input": "words", "word_embedding_size": 6, "project_words": False},
@@ -186,6 +189,138 @@ def test_input_embeddings(tokenizer):
     assert both.get_input_embeddings() is both.character_encoder.embedding
     with pytest.raises(ValueError, match=r"word_input='both' belongs to its vocabulary and cannot be resized"):
         both.resize_token_embeddings(10)
+
+
+# --- Heads -----------------------------------------------------------------------------------------------------------
+
+
+def tokenizer_like_manylangs() -> ElmoTokenizer:
+    """Words and characters with other names and ids of boundaries, padding among the words."""
+    tokenizer = ElmoTokenizer(
+        tokenizer_object=word_tokenizer(["<oov>", "<bos>", "<eos>", "<pad>", "The", "cat"], "<oov>", "<pad>"),
+        word_splitting="whitespace",
+        **{"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<oov>", "pad_token": "<pad>"},
+        add_bos_token=True,
+        add_eos_token=True,
+    )
+    names = (*"Thecatsonm", "<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>")
+    tokenizer.set_characters(
+        ElmoCharacters(names, begin_sentence=11, end_sentence=12, begin_word=16, end_word=15, pad_word=14, unknown=13)
+    )
+    return tokenizer
+
+
+def head_of(name: str, tokenizer: ElmoTokenizer, model_class, **overrides):
+    """A head on a model of words, of both, or on one like those of ELMoForManyLangs; and its tokenizer."""
+    settings = {"num_labels": 3, **overrides}
+    if not name.startswith("ManyLangs"):
+        return model_of(name, tokenizer, model_class, **settings), tokenizer
+    tokenizer = tokenizer_like_manylangs()
+    settings |= {"pad_token_id": 3, "bos_token_id": 1, "eos_token_id": 2, "char_vocab_size": 17}
+    settings |= {"character_markers": [11, 12, 16, 15, 14]}
+    if name == "ManyLangs, words":  # the characters are those of the tokenizer, and the config knows nothing of them
+        settings |= {"char_vocab_size": 262, "character_markers": [257, 258, 259, 260, 261]}
+    return model_of(name.rpartition(", ")[2], tokenizer, model_class, **settings), tokenizer
+
+
+KINDS = ["words", "both", "ManyLangs, words", "ManyLangs, both"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", KINDS)
+def test_pooling_knows_the_boundaries(tokenizer, name):
+    """By hand: the mean and the maximum are over the words, the boundary states are those of the boundaries."""
+    for pooling in ("mean", "max", "boundary"):
+        model, tokenizer_ = head_of(name, tokenizer, ElmoForSequenceClassification, pooling=pooling)
+        batch = batch_of(tokenizer_, SENTENCES[:2])
+        vectors = model.elmo(**batch).last_hidden_state
+        pooled = []
+        for row, length in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
+            inner = vectors[row, 1 : length - 1]
+            last, first = vectors[row, length - 1], vectors[row, 0]
+            pooled.append({"mean": inner.mean(0), "max": inner.amax(0), "boundary": torch.cat([last, first])}[pooling])
+        assert_close(model(**batch).logits, model.classifier(torch.stack(pooled)), atol=1e-6, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", KINDS)
+def test_pairs_are_cut_at_the_boundaries(tokenizer, name):
+    model, tokenizer_ = head_of(name, tokenizer, ElmoForSequenceClassification, num_sentences=2)
+    batch = tokenizer_([["The", "cat"]], [["sat"]], is_split_into_words=True, return_tensors="pt")
+    vectors = model.elmo(**batch).last_hidden_state[0]
+    assert len(vectors) == 7
+    u, v = vectors[1:3].mean(0), vectors[5]
+    expected = model.classifier(torch.cat([u, v, (u - v).abs(), u * v]))
+    assert_close(model(**batch).logits[0], expected, atol=1e-6, rtol=1e-5)
+    single = batch_of(tokenizer_, ["The cat"])
+    with pytest.raises(ValueError, match=r"has 1 sentence\(s\), but this model classifies pairs"):
+        model(**single)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", KINDS)
+def test_a_crf_leaves_the_boundaries_out(tokenizer, name):
+    names = {0: "O", 1: "B-X", 2: "I-X"}
+    model, tokenizer_ = head_of(name, tokenizer, ElmoForTokenClassification, id2label=names, use_crf=True)
+    batch = batch_of(tokenizer_, ["The cat"])
+    labels = torch.tensor([[-100, 1, 2, -100]])
+    emissions = model.classifier(model.elmo(**batch).last_hidden_state)
+    inner = torch.tensor([[False, True, True, False]])
+    expected = -model.crf.log_likelihood(emissions, labels, inner).sum()
+    assert_close(model(**batch, labels=labels).loss, expected, atol=1e-6, rtol=1e-5)
+    assert_close(model(**batch, labels=labels.clamp(min=0)).loss, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_heads_need_the_word_ids(tokenizer, name):
+    model, tokenizer_ = head_of(name, tokenizer, ElmoForSequenceClassification)
+    batch = batch_of(tokenizer_)
+    del batch["input_ids"]
+    with pytest.raises(ValueError, match=r"input_ids is missing, but this model .* looks words up in a table"):
+        model(**batch)
+    baseline = model_of(
+        "words", tokenizer, ElmoForSequenceClassification, use_elmo=False, word_vector_size=2, word_vector_vocab_size=9
+    )
+    with pytest.raises(ValueError, match="input_ids is missing: without it, nobody knows where sentences begin"):
+        baseline(**batch, word_vector_ids=torch.ones_like(batch["attention_mask"]))
+
+
+@pytest.mark.parametrize("name", ["words", "both"])
+def test_a_feature_cache_is_for_models_of_characters(tokenizer, name, tmp_path):
+    model = model_of(name, tokenizer, ElmoForSequenceClassification)
+    model.feature_cache = FeatureCache(tmp_path / "cache")
+    with pytest.raises(ValueError, match=f"A feature cache knows sentences by their characters.*{name}"):
+        model(**batch_of(tokenizer))
+
+
+# --- Language models -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["words", "projected words", "both", "no projections"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_losses_of_language_models(tokenizer, name, side):
+    """Those of the sentences one by one, by hand; a model of words needs no characters and no mask."""
+    model = model_of(name, tokenizer, ElmoForPreTraining)
+    batch = batch_of(tokenizer, padding_side=side)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    outputs = model(**batch, labels=labels)
+    losses = []
+    for sentence in SENTENCES:
+        alone = batch_of(tokenizer, [sentence])
+        top, ids = model.elmo(**alone, output_hidden_states=True).hidden_states[-1][0], alone["input_ids"][0]
+        scores = top[:, : model.config.projection_size] @ model.softmax.weight.T + model.softmax.bias
+        losses.append(torch.nn.functional.cross_entropy(scores[:-1], ids[1:], reduction="none"))
+    assert_close(outputs.forward_loss, torch.cat(losses).mean())
+    if "words" in name:
+        assert_close(model(batch["input_ids"], labels=batch["input_ids"]).loss, outputs.loss)
+    outputs.loss.backward()
+    if name != "no projections":
+        assert model.elmo.character_encoder.word_embedding.weight.grad.abs().sum() > 0
+
+
+def test_padding_must_be_the_last_id_for_language_models(tokenizer):
+    with pytest.raises(ValueError, match=r"pad_token_id=3 is not .* needs padding to be the last word id, \d+, as"):
+        model_of("both", tokenizer, ElmoForPreTraining, pad_token_id=3)
 
 
 # --- What is refused -------------------------------------------------------------------------------------------------
