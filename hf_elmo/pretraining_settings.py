@@ -3,7 +3,8 @@
 """What a pretraining run can be told, from a file or the command line, with checks that come before any work.
 
 A field is an option of the same name. What is not given has the value of the original's training program where it had
-one. The settings of a run are kept beside its checkpoints; a run that is resumed has to agree with them.
+one; the exception is `state_reset`, without which short trainings give models that are lost without a carried state.
+The settings of a run are kept beside its checkpoints; a run that is resumed has to agree with them.
 """
 
 import argparse
@@ -83,6 +84,13 @@ class PretrainingSettings:
     )
     batch_size: int = _option("rows of a batch, in each process", "training", 128, "N")
     unroll_steps: int = _option("words of a row (stream)", "training", 20, "N")
+    state_reset: float = _option(
+        "probability that a row's state is zero at the begin of a step (stream), which the model learns to read from; "
+        "the original has 0",
+        "training",
+        0.05,
+        "P",
+    )
     max_sentence_words: int | None = _option("cut longer sentences (sentences)", "training", None, "N")
     gradient_accumulation_steps: int = _option("batches of a step", "training", 1, "N")
     epochs: int | None = _option("how often to read the text; 10 if max_steps is not given", "training", None, "N")
@@ -214,7 +222,9 @@ class PretrainingSettings:
             1,
         )
         smallest |= dict.fromkeys("num_workers softmax_warmup_steps weight_decay warmup_steps seed".split(), 0)
-        smallest |= dict.fromkeys("learning_rate max_gradient_norm loss_factor dropout".split(), 0)
+        smallest |= dict.fromkeys("learning_rate max_gradient_norm loss_factor dropout state_reset".split(), 0)
+        if self.state_reset > 1:
+            raise ValueError(f"state_reset is {self.state_reset}, but it is a probability: 1 at most.")
         for name, least in smallest.items():
             value = getattr(self, name)
             if value is not None and not least <= value < float("inf"):

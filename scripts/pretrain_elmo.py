@@ -359,7 +359,7 @@ class Run:
         """One step of the optimizer, over all rows of all processes and all batches of the step."""
         begin = time.perf_counter()
         settings, progress = self.settings, self.state.progress
-        losses, self.state.lstm = self._gradients(batches, self.state.lstm)
+        losses, self.state.lstm = self._gradients(batches, self._with_resets(self.state.lstm))
         if progress.step < settings.softmax_warmup_steps:
             softmax = set(self.model.softmax.parameters())
             for parameter in self.parameters:
@@ -379,6 +379,19 @@ class Run:
         progress.seconds += seconds
         self.gradient_norm = norm
         return Totals(steps=1, losses=losses, words=predictions, seconds=seconds)
+
+    def _with_resets(self, state: ElmoState | None) -> ElmoState | None:
+        """The state with some rows set to zero, by chance, the same ones for any number of processes.
+
+        A stream begins from zero only once, and a model that has never learned to is lost there: short trainings end
+        with directions that need a carried state, while sentences are mostly read without one.
+        """
+        if state is None or self.settings.state_reset == 0:
+            return state
+        rows, rank = state.hidden.shape[1], self.accelerator.process_index
+        draws = torch.rand(rows * self.accelerator.num_processes, generator=self.sampling)
+        goes_on = (draws >= self.settings.state_reset)[rank * rows : (rank + 1) * rows].to(state.hidden.device)
+        return ElmoState(*(part * goes_on.view(1, -1, 1) for part in state))
 
     def _gradients(self, batches: list[PretrainingBatch], state: ElmoState | None) -> tuple[Tensor, ElmoState | None]:
         """Adds up the gradients of the mean loss; gives the share of this process in the losses, and the new state.

@@ -328,7 +328,7 @@ def train_by_program(
     output = after.parent / "run"
     paths = ["--init_from", str(before), "--text", str(corpus), "--output", str(output)]
     sizes = f"--batch_size {rows} --unroll_steps {unroll_steps} --max_steps {num_updates}".split()
-    main(["pretrain", *paths, *sizes, "--no-shuffle", "--seed", str(SEED), "--quiet"])
+    main(["pretrain", *paths, *sizes, "--no-shuffle", "--state_reset", "0", "--seed", str(SEED), "--quiet"])
     (output / "model").rename(after)
 
 

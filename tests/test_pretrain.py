@@ -10,7 +10,6 @@ import pytest
 import torch
 from pretraining_corpus import TINY_MODEL, tiny_settings, write_corpus
 from safetensors.torch import load_file
-from test_original_training import NUM_SAMPLED, check_training_program
 from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
@@ -129,6 +128,15 @@ def test_optimizers_learn(folder, optimizer):
     assert sum(losses[-5:]) / 5 < losses[0] - 0.2
 
 
+def test_state_is_reset_by_chance(folder):
+    for name, state_reset in (("never", 0.0), ("sometimes", 0.5), ("always", 1.0)):
+        pretrain(tiny_settings(folder, name, state_reset=state_reset, dropout=0.0, max_steps=2))
+    never, sometimes, always = (losses_of(folder / name) for name in ("never", "sometimes", "always"))
+    assert never[0].equal(sometimes[0])  # the first step begins from zero in any case
+    assert never[0].equal(always[0])
+    assert len({tuple(losses[1].tolist()) for losses in (never, sometimes, always)}) == 3
+
+
 def test_schedule(folder):
     pretrain(tiny_settings(folder, max_steps=10, schedule="linear", warmup_steps=4, learning_rate=1.0))
     rates = [row["learning_rate"] for row in rows_of(folder / "run")]  # of the step after
@@ -181,32 +189,6 @@ def test_mixed_precision(folder):
     assert_close(rough, precise, atol=0.05, rtol=0.05)
     assert not rough.equal(precise)
     assert all(weight.dtype == torch.float32 for weight in weights_of(folder / "bfloat16").values())
-
-
-# --- The original's recipe -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("softmax", ["full", "sampled"])
-def test_two_steps_are_those_of_the_original(tmp_path, softmax):
-    """Every parameter after two unrolled steps with carried state, against the computation in original_training.py."""
-    from test_original_training import seeded_draw
-
-    def train(before, corpus, after, *, rows, unroll_steps, num_updates):
-        settings = tiny_settings(
-            tmp_path,
-            text=[str(corpus)],
-            vocab=None,
-            init_from=str(before),
-            shuffle=False,
-            batch_size=rows,
-            unroll_steps=unroll_steps,
-            max_steps=num_updates,
-        )
-        pretrain(settings)
-        (tmp_path / "run" / "model").rename(after)
-
-    config = {"softmax": "sampled", "num_sampled": NUM_SAMPLED} if softmax == "sampled" else {"softmax": "full"}
-    check_training_program(train, tmp_path, draw=seeded_draw(0) if softmax == "sampled" else None, **config)
 
 
 # --- Continuing another model ----------------------------------------------------------------------------------------

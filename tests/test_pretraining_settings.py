@@ -98,6 +98,7 @@ MISTAKES = [
     ({"epochs": 1, "max_steps": 1}, "either epochs or max_steps"),
     ({"warmup_steps": 10}, "warmup_steps needs a schedule"),
     ({"batch_size": 0}, "batch_size is 0, but it must be 1 or more"),
+    ({"state_reset": 1.5}, "state_reset is 1.5, but it is a probability"),
     ({"learning_rate": -1.0}, "learning_rate is -1.0, but it must be 0 or more"),
     ({"learning_rate": float("nan")}, "learning_rate is nan"),
     ({"batch_size": "8"}, "batch_size is '8', but it must be int"),
