@@ -31,6 +31,10 @@ TENSORS = frozenset(
         "torch._utils _rebuild_tensor_v2",
     }
 )
+# What a file of a whole model may name beside that: numbers of other types, which are not read.
+OTHER_NUMBERS = frozenset(
+    f"torch {kind}Storage" for kind in ("BFloat16", "Bool", "Byte", "Char", "Double", "Half", "Int", "Long", "Short")
+)
 ARRAYS = frozenset(
     {
         "_codecs encode",
@@ -77,6 +81,45 @@ def read_state_dict(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int
     return {name: _checked(path, name, loaded[name], shape, (torch.float32,)) for name, shape in shapes.items()}
 
 
+class SavedTensors:
+    """The tensors of a file that `torch.save` wrote, some of which are read, after a look at their names and shapes.
+
+    Args:
+        path: The file. It may come from anyone.
+
+    Raises:
+        ValueError: If the file holds anything else than tensors by name; names the file.
+        FileNotFoundError: If there is no such file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self._tensors = _load(self.path, TENSORS | OTHER_NUMBERS, needed=0)
+        if type(self._tensors) not in (dict, OrderedDict) or not all(isinstance(name, str) for name in self._tensors):
+            raise ValueError(f"{self.path} does not hold tensors by name, as the weights of a model are saved.")
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each tensor by its name."""
+        return {
+            name: tuple(tensor.shape) for name, tensor in self._tensors.items() if isinstance(tensor, torch.Tensor)
+        }
+
+    def read(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        """Reads the float32 tensors of `shapes`, all finite.
+
+        Raises:
+            ValueError: If one is missing, or not as it must be; names the file and the tensor.
+        """
+        for name in shapes:
+            if name not in self._tensors:
+                raise ValueError(f"{self.path} has no tensor {name!r}. Is it of another model?")
+        _check_size(self.path, needed=sum(4 * math.prod(shape) for shape in shapes.values()))
+        return {
+            name: _checked(self.path, name, self._tensors[name], shape, (torch.float32,))
+            for name, shape in shapes.items()
+        }
+
+
 def read_matrix(path: str | os.PathLike[str], size: int) -> np.ndarray:
     """Reads one square matrix of float32 or float64, a tensor or a numpy array, from a file that `torch.save` wrote.
 
@@ -101,12 +144,7 @@ def read_matrix(path: str | os.PathLike[str], size: int) -> np.ndarray:
 
 def _load(path: Path, allowed: frozenset[str], needed: int) -> Any:
     """What the file holds, if its program names nothing but `allowed`."""
-    size = _size_of_regular_file(path)
-    if needed > size:
-        raise ValueError(
-            f"{path} has {size:,} bytes, but its weights need {needed:,}. Is the file complete, and does it belong to "
-            "this model?"
-        )
+    size = _check_size(path, needed)
     try:
         with open(path, "rb") as file:
             _check_program(_instructions(file, size), allowed)
@@ -120,6 +158,17 @@ def _load(path: Path, allowed: frozenset[str], needed: int) -> Any:
         raise ValueError(
             f"{path} cannot be read as weights that torch.save wrote, so nothing of it was used: {reason}"
         ) from error
+
+
+def _check_size(path: Path, needed: int) -> int:
+    """The bytes of the file, which must be at least those that the weights need."""
+    size = _size_of_regular_file(path)
+    if needed > size:
+        raise ValueError(
+            f"{path} has {size:,} bytes, but its weights need {needed:,}. Is the file complete, and does it belong to "
+            "this model?"
+        )
+    return size
 
 
 def _check_program(instructions: Iterator[tuple[Any, Any, Any]], allowed: frozenset[str]) -> None:

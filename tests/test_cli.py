@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from originals import elmo_options, write_random_weights
@@ -69,6 +70,14 @@ def test_options_may_be_spelled_with_hyphens_or_underscores():
     for option in ("--no-keep_documents", "--no-keep-documents", "--no_keep_documents"):
         assert cli.parse(["pretrain", option]).keep_documents is False
     assert cli.parse(["pretrain", "--name", "--keep_documents"[2:]]).name == "keep_documents"
+
+
+def test_convert_is_a_command_and_a_group():
+    assert cli.parse(["convert", "allennlp", "source", "--output", "out"]).source == Path("source")
+    for argv in (["convert", "source", "--output", "allennlp"], ["convert", "--output", "allennlp", "source"]):
+        arguments = cli.parse(argv)
+        assert (arguments.source, arguments.output) == (Path("source"), Path("allennlp"))
+    assert cli.parse(["convert", "./allennlp", "--output", "out"]).source == Path("allennlp")
 
 
 def test_missing_package_of_a_command_is_named(capsys, monkeypatch):
