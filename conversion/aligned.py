@@ -41,6 +41,7 @@ def convert_aligned(
     output: str | os.PathLike[str],
     *,
     vocabulary: str | os.PathLike[str] | None = None,
+    segmenter: str | None = None,
     license: str = UNKNOWN_LICENSE,
     languages: tuple[str, ...] = (),
     overwrite: bool = False,
@@ -57,6 +58,7 @@ def convert_aligned(
         matrix: The file with the matrix, a tensor or a numpy array. It may come from anyone.
         output: The folder to write.
         vocabulary: As for `convert_allennlp`, like all that follow.
+        segmenter: What cut the training text into words, if it was not Moses.
         license: Licence of the weights.
         languages: Codes of the languages the model was trained on.
         overwrite: Whether a folder that was written before may be replaced.
@@ -85,7 +87,14 @@ def convert_aligned(
     with new_folder(output, overwrite) as folder:
         plain = folder / name  # which is also the name on the card
         report = convert_allennlp(
-            options, weights, plain, vocabulary=vocabulary, license=license, languages=languages, progress=progress
+            options,
+            weights,
+            plain,
+            vocabulary=vocabulary,
+            segmenter=segmenter,
+            license=license,
+            languages=languages,
+            progress=progress,
         )
         model: ElmoModel = load_exactly(plain, torch.float32)
         save_model_files(

@@ -35,7 +35,7 @@ from .verify import (
     verify_folder,
     words_of_lines,
 )
-from .writing import ConversionReport, Destination, filled_model
+from .writing import ConversionReport, Destination, filled_model, how_words_are_split
 
 # --- The name table --------------------------------------------------------------------------------------------------
 
@@ -170,6 +170,7 @@ def convert_allennlp(
     *,
     vocabulary: str | os.PathLike[str] | None = None,
     token_embeddings: str | os.PathLike[str] | None = None,
+    segmenter: str | None = None,
     license: str = UNKNOWN_LICENSE,
     languages: tuple[str, ...] = (),
     overwrite: bool = False,
@@ -185,6 +186,8 @@ def convert_allennlp(
             them; a model of words must have those it was trained with.
         token_embeddings: The HDF5 file that bilm-tf's `dump_token_embeddings` made of the vocabulary. The result looks
             words up in it instead of reading their characters, so that words outside the vocabulary are all the same.
+        segmenter: What cut the training text into words, if it was not Moses; recorded in the tokenizer, and raw text
+            is split at white space only.
         license: Licence of the weights for the model card, as the Hub spells it.
         languages: Codes of the languages the model was trained on, for the model card.
         overwrite: Whether a folder that was written before may be replaced.
@@ -205,6 +208,7 @@ def convert_allennlp(
         Path(weights),
         None if vocabulary is None else Path(vocabulary),
         None if token_embeddings is None else Path(token_embeddings),
+        segmenter,
         destination.tell,
     )
     return destination.write(
@@ -235,6 +239,7 @@ class _Source:
         weights: Path,
         vocabulary: Path | None,
         token_embeddings: Path | None,
+        segmenter: str | None,
         tell: Callable[[str], None],
     ) -> "_Source":
         tell(f"reading {options}")
@@ -245,7 +250,9 @@ class _Source:
             raise ValueError(f"{options}: {error}") from error
         words = _words_to_look_up(config, options, vocabulary, token_embeddings)
         tokenizer = ElmoTokenizer(
-            vocab_file=vocabulary, word_splitting="moses", max_characters_per_token=config.max_characters_per_token
+            vocab_file=vocabulary,
+            max_characters_per_token=config.max_characters_per_token,
+            **how_words_are_split(segmenter),
         )
         if words is not None:
             check_padding(tokenizer, words, vocabulary)

@@ -26,7 +26,7 @@ from .manylangs_reference import manylangs_forward
 from .options import config_from_options, read_options
 from .pickles import SavedTensors
 from .verify import LIMIT, SENTENCES, Parity, character_rows, load_exactly, verify_folder
-from .writing import ConversionReport, Destination, filled_model
+from .writing import ConversionReport, Destination, filled_model, how_words_are_split
 
 # --- The name table --------------------------------------------------------------------------------------------------
 
@@ -236,6 +236,7 @@ def convert_allennlp_archive(
     config: str | os.PathLike[str] | None = None,
     options: str | os.PathLike[str] | None = None,
     prefix: str | None = None,
+    segmenter: str | None = None,
     license: str = UNKNOWN_LICENSE,
     languages: tuple[str, ...] = (),
     overwrite: bool = False,
@@ -252,6 +253,8 @@ def convert_allennlp_archive(
             file may be.
         options: The options.json of the biLM; by default the one in the archive, or what all published models have.
         prefix: What the names of the Elmo module begin with, if there are several.
+        segmenter: What cut the training text into words, if it was not Moses; recorded in the tokenizer, and raw text
+            is split at white space only.
         license: Licence of the weights for the model card, as the Hub spells it.
         languages: Codes of the languages the model was trained on, for the model card.
         overwrite: Whether a folder that was written before may be replaced.
@@ -277,7 +280,7 @@ def convert_allennlp_archive(
     for sentence in assumed:
         tell(sentence)
     width = elmo_config.max_characters_per_token
-    tokenizer = ElmoTokenizer(word_splitting="moses", max_characters_per_token=width)
+    tokenizer = ElmoTokenizer(max_characters_per_token=width, **how_words_are_split(segmenter))
     num_parameters = sum(array.size for arrays in elmo.tensors.values() for array in arrays.values())
     num_parameters += sum(mix.size for mix in elmo.mixes)
     sources = [(path.name, sha256_of(path)) for path in (weights, config, options) if path is not None]

@@ -32,7 +32,7 @@ from .reference import reference_forward
 from .tf_checkpoint import TensorFlowCheckpoint
 from .verify import Parity, numbers_of, words_of_lines
 from .verify_scores import verify_language_model
-from .writing import ConversionReport, Destination, filled_model
+from .writing import ConversionReport, Destination, filled_model, how_words_are_split
 
 # --- The name table --------------------------------------------------------------------------------------------------
 
@@ -68,6 +68,7 @@ def convert_bilm_tf(
     output: str | os.PathLike[str],
     *,
     options: str | os.PathLike[str] | None = None,
+    segmenter: str | None = None,
     license: str = UNKNOWN_LICENSE,
     languages: tuple[str, ...] = (),
     overwrite: bool = False,
@@ -83,6 +84,8 @@ def convert_bilm_tf(
         vocabulary: The words of the softmax, one a line, in the order of the training.
         output: The folder to write.
         options: The options.json; by default the one beside the checkpoint.
+        segmenter: What cut the training text into words, if it was not Moses; recorded in the tokenizer, and raw text
+            is split at white space only.
         license: Licence of the weights for the model card, as the Hub spells it.
         languages: Codes of the languages the model was trained on, for the model card.
         overwrite: Whether a folder that was written before may be replaced.
@@ -102,7 +105,7 @@ def convert_bilm_tf(
     options = source.index.parent / "options.json" if options is None else Path(options)
     destination.tell(f"reading {options}")
     content = read_options(options)
-    tokenizer, config = _tokenizer_and_config(options, content, vocabulary)
+    tokenizer, config = _tokenizer_and_config(options, content, vocabulary, segmenter)
     config = as_in_source(config, lambda name: variable_name(name, config.num_hidden_layers) in source.names())
     shared = _is_shared(options, content, config)
     softmax = f"lm/{TABLE}" if shared else SOFTMAX_WEIGHT
@@ -130,10 +133,10 @@ def convert_bilm_tf(
 
 
 def _tokenizer_and_config(
-    path: Path, options: Mapping[str, Any], vocabulary: Path
+    path: Path, options: Mapping[str, Any], vocabulary: Path, segmenter: str | None
 ) -> tuple[ElmoTokenizer, ElmoConfig]:
     width = _config(path, options).max_characters_per_token
-    tokenizer = ElmoTokenizer(vocab_file=vocabulary, word_splitting="moses", max_characters_per_token=width)
+    tokenizer = ElmoTokenizer(vocabulary, max_characters_per_token=width, **how_words_are_split(segmenter))
     check_padding(tokenizer, words_of_lines(vocabulary), vocabulary)
     return tokenizer, _config(path, options, **word_ids(tokenizer))
 

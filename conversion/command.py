@@ -52,17 +52,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "segmenter": {
         "metavar": "NAME",
-        "help": f"what cut the training text into words, for the tokenizer and the card (default: {SEGMENTER})",
+        "help": "what cut the training text into words, for the tokenizer and the card; raw text is then split at "
+        f"white space (default: {SEGMENTER} for manylangs, else Moses, whose rules the tokenizer knows)",
     },
 }
 
 # The options that a dialect reads, beside those of all.
 OPTIONS_OF = {
-    "allennlp": ("options", "weights", "vocab", "token_embeddings"),
-    "aligned": ("options", "weights", "matrix", "vocab"),
-    "allennlp-archive": ("options", "prefix"),
+    "allennlp": ("options", "weights", "vocab", "token_embeddings", "segmenter"),
+    "aligned": ("options", "weights", "matrix", "vocab", "segmenter"),
+    "allennlp-archive": ("options", "prefix", "segmenter"),
     "manylangs": ("segmenter",),
-    "bilm-tf": ("options", "vocab"),
+    "bilm-tf": ("options", "vocab", "segmenter"),
 }
 
 
@@ -150,12 +151,13 @@ def _convert_source(
     stack: ExitStack,
 ) -> ConversionReport:
     options, weights, output = source.options, source.weights, arguments.output
+    if source.dialect == "manylangs":
+        return convert_manylangs(weights, output, segmenter=arguments.segmenter or SEGMENTER, **common)
+    common |= {"segmenter": arguments.segmenter}
     if source.dialect == "allennlp-archive":
         return convert_allennlp_archive(
             weights, output, config=source.config, options=arguments.options, prefix=arguments.prefix, **common
         )
-    if source.dialect == "manylangs":
-        return convert_manylangs(weights, output, segmenter=arguments.segmenter or SEGMENTER, **common)
     vocabulary = _vocabulary(arguments, source, tell, stack)
     if source.dialect == "bilm-tf":
         if vocabulary is None:
@@ -289,7 +291,7 @@ CONVERT = Command(
     "'hf-elmo convert --list' explains all of them, and a format before SOURCE ('hf-elmo convert manylangs --help') "
     f"allows no other: {', '.join(DIALECTS)}.",
     examples="""  hf-elmo convert elmo-small-files --output elmo-small
-  hf-elmo convert 210.zip --output elmo-norwegian --language no --license cc-by-4.0
+  hf-elmo convert 210.zip --output elmo-norwegian --language no --license cc-by-4.0 --segmenter UDPipe
   hf-elmo convert model.tar.gz --options options.json --output elmo-of-my-tagger
   hf-elmo convert training/model.ckpt-935588 --vocab vocab.txt --output elmo-lm""",
     add_arguments=_any_arguments,

@@ -133,12 +133,12 @@ def read_matrix(path: str | os.PathLike[str], size: int) -> np.ndarray:
     """
     path = Path(path)
     reconstruct: Any = np.empty(0).__reduce__()[0]
-    float64 = np.dtype(np.float64)
+    dtypes = [np.dtype(np.float32), np.dtype(np.float64)]
     names = [(reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
-    with torch.serialization.safe_globals([*names, np.ndarray, np.dtype, type(float64)]):
-        loaded = _load(path, TENSORS | ARRAYS, needed=4 * size * size)
-    if type(loaded) is np.ndarray and loaded.dtype == float64:
-        loaded = torch.from_numpy(loaded.astype(np.float64))  # in the byte order of this machine
+    with torch.serialization.safe_globals([*names, np.ndarray, np.dtype, *map(type, dtypes)]):
+        loaded = _load(path, TENSORS | {"torch DoubleStorage"} | ARRAYS, needed=4 * size * size)
+    if type(loaded) is np.ndarray and loaded.dtype.newbyteorder("=") in dtypes:
+        loaded = torch.from_numpy(loaded.astype(loaded.dtype.newbyteorder("=")))  # the byte order of this machine
     return _checked(path, "matrix", loaded, (size, size), (torch.float32, torch.float64))
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -113,6 +113,13 @@ class Destination:
             )
             finish_hub_folder(folder, card)
         return ConversionReport(folder=self.output, num_parameters=num_parameters, parity=parity)
+
+
+def how_words_are_split(segmenter: str | None) -> dict[str, Any]:
+    """Arguments of the tokenizer: by Moses' rules, or at white space if the words were cut by something else."""
+    if segmenter is None:
+        return {"word_splitting": "moses"}
+    return {"word_splitting": "whitespace", "segmenter": segmenter}
 
 
 def filled_model(model_class: type[Model], config: ElmoConfig, weights: Mapping[str, torch.Tensor]) -> Model:

@@ -519,3 +519,17 @@ def test_large_folders_are_refused(tmp_path):
         (tmp_path / f"{number}.json").write_text(json.dumps({}))
     with pytest.raises(ValueError, match=r"has more than 1,000 files\. Give the folder of one model"):
         detect(tmp_path)
+
+
+@pytest.mark.parametrize("dialect", ["allennlp", "aligned", "allennlp-archive", "bilm-tf"])
+def test_another_segmenter_than_moses(dialect, tmp_path, capsys):
+    source = SOURCES[dialect](tmp_path / "source")
+    options = ["--vocab", tmp_path / "source" / "vocab.txt"] if dialect == "bilm-tf" else []
+    for name, segmenter in (("moses", []), ("other", ["--segmenter", "UDPipe"])):
+        output = ["--output", tmp_path / name, "--quiet"]
+        code, _, err = run(capsys, "convert", source, *options, *output, *segmenter)
+        assert (code, err) == (0, "")
+    moses, other = (ElmoTokenizer.from_pretrained(tmp_path / name) for name in ("moses", "other"))
+    assert (moses.word_splitting, moses.segmenter) == ("moses", None)
+    assert (other.word_splitting, other.segmenter) == ("whitespace", "UDPipe")
+    assert "UDPipe" in (tmp_path / "other" / "README.md").read_text(encoding="utf-8")

@@ -83,7 +83,8 @@ def test_alignment_matrices_of_allennlp():
 @pytest.mark.parametrize("legacy", [False, True])
 def test_matrices_of_today(tmp_path, legacy):
     matrix = np.random.default_rng(0).standard_normal((8, 8))
-    for value in (matrix, np.asfortranarray(matrix), matrix.astype(">f8"), torch.from_numpy(matrix).float()):
+    arrays = [matrix, np.asfortranarray(matrix), matrix.astype(">f8"), matrix.astype(np.float32), matrix.astype(">f4")]
+    for value in (*arrays, torch.from_numpy(matrix), torch.from_numpy(matrix).float()):
         found = read_matrix(save(value, tmp_path / "align.pth", legacy), 8)
         np.testing.assert_allclose(found, matrix, atol=1e-6)
 
