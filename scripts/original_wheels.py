@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels of the original AllenNLP and ELMoForManyLangs, for the tests and the demo.
+"""The wheels of the original programs (AllenNLP, ELMoForManyLangs and others), for the tests and the demo.
 
 They are downloaded once with pip into a cache folder (`HF_ELMO_CACHE`, default `~/.cache/hf-elmo`) and checked against
 the SHA-256 noted below at each use. Nothing of them is installed.
@@ -16,10 +16,14 @@ from pathlib import Path, PurePosixPath
 
 from hf_elmo.hub import sha256_of
 
-SHA256 = {
+SHA256 = {  # by version, as no two of these packages have the same
     "0.0.4.post2": "28b10636934075304446325611974adba726d3266c7821d35377697a21cada25",
+    "0.1.post5": "98a2e3c332bcefcccda6bf6056f8a0be52c474e62bcb0817787010b22b6969a3",
+    "0.15.1": "3b6b793f2380cd618e988e7b16fbadcec6502aaa8f11a0890390160303aed553",
     "0.9.0": "353752e7b78e48c450e27889d80a3000c4a9af34f70ff9091b3031ad01320940",
+    "0.9.2": "f25956b755c4c05de446f7785ea11ad69d818ffad45308ff14d5a40eeef5d9a6",
     "2.10.1": "d840f2cb285ded77f48fbe5c8f52fe955dc48d4462cae2baf4668eca10dd42fb",
+    "2.21.0": "f858bf3d97f892304e7fbcf5eb0942ed91674e27204f940a85de8c93cf07fe62",
 }
 FIXTURES = "allennlp/tests/fixtures"
 FIXTURE_FOLDERS = ("elmo", "elmo_multilingual")
