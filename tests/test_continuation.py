@@ -125,7 +125,7 @@ def test_nothing_is_left_behind_of_a_language_model_as_trained_here(save, change
 
 def test_an_aligned_model_goes_on_in_its_own_space(save):
     folder, old = save(ElmoModel, use_alignment=True, layer_combination=1)
-    new, tokenizer, report = start_from(folder)
+    new, _, report = start_from(folder)
     assert_same(bilm_of(new), bilm_of(old))
     assert report.left_behind == ("alignment",)
     assert not new.config.use_alignment
