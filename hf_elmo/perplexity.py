@@ -150,6 +150,11 @@ def evaluate_perplexity(
     Example:
         >>> str(evaluate_perplexity(model, tokenizer, "heldout.txt"))  # doctest: +SKIP
     """
+    if mode == "stream" and model.config.word_input != "characters":
+        raise ValueError(
+            f"A model with word_input={model.config.word_input!r} cannot read a stream, which has characters only. "
+            "Measure it sentence by sentence: mode='sentences'."
+        )
     data = PretrainingData(
         source,
         tokenizer,

@@ -650,6 +650,11 @@ def make_model(
         settings.vocab, max_characters_per_token=values.get("max_characters_per_token", 50), word_splitting="moses"
     )
     config = settings.model_config(vocab_size=len(tokenizer))
+    if settings.mode == "stream" and config.word_input != "characters":
+        raise ValueError(
+            f"A model with word_input={config.word_input!r} cannot read a stream, which has characters only: give "
+            "--mode sentences."
+        )
     if config.softmax == "sampled" and config.num_sampled >= config.vocab_size:
         raise ValueError(
             f"The softmax draws num_sampled={config.num_sampled} words, but the vocabulary has only "

@@ -216,12 +216,25 @@ def test_init_from_with_new_words_and_warm_up(folder):
 # --- Mistakes --------------------------------------------------------------------------------------------------------
 
 
+WORD_MODEL = "word_input=words,word_embedding_size=6,project_words=false"
+
+
+def test_words_as_input(folder):
+    values = {"config_overrides": f"{TINY_MODEL},{WORD_MODEL}", "mode": "sentences", "max_steps": 12, "batch_size": 16}
+    pretrain(tiny_settings(folder, heldout=[str(folder / "heldout.txt")], **values))
+    losses = losses_of(folder / "run")
+    assert losses[-1, 0] < losses[0, 0] - 0.1
+    assert main(["perplexity", str(folder / "run" / "model"), str(folder / "heldout.txt"), "--mode", "sentences"]) == 0
+    assert main(["perplexity", str(folder / "run" / "model"), str(folder / "heldout.txt"), "--mode", "stream"]) == 1
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"text": ["nowhere.txt"]}, "nowhere.txt"),
         ({"vocab": "nowhere.txt"}, "nowhere.txt"),
         ({"softmax": "sampled"}, "num_sampled=8192 words, but the vocabulary has only"),
+        ({"config_overrides": f"{TINY_MODEL},{WORD_MODEL}"}, "give --mode sentences"),
         ({"batch_size": 1000, "epochs": 1}, "does not fill a single batch of 1000 rows"),
         ({"init_from": "nowhere", "softmax": None}, "nowhere"),
         ({"schedule": "cosine", "epochs": 1}, "schedule cosine has to know how many steps there are"),
