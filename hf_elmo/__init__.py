@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from .configuration_elmo import ElmoConfig
+from .embedder import ElmoEmbedder
 from .feature_cache import FeatureCache
 from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoPreTrainedModel, ElmoState, LayerWeights
 from .modeling_elmo_heads import (
@@ -44,6 +45,7 @@ __all__ = [
     "Coverage",
     "ElmoCharacters",
     "ElmoConfig",
+    "ElmoEmbedder",
     "ElmoForMultipleChoice",
     "ElmoForPreTraining",
     "ElmoForPreTrainingOutput",

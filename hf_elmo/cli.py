@@ -49,6 +49,7 @@ COMMANDS = {
     "pretrain": ("hf_elmo.scripts.pretrain_elmo:PRETRAIN", "a biLM from text"),
     "vocab": ("hf_elmo.scripts.vocab:VOCAB", "a word vocabulary from text"),
     "coverage": ("hf_elmo.scripts.coverage:COVERAGE", "how much of a text a model knows"),
+    "embed": ("hf_elmo.scripts.embed:EMBED", "text to files of vectors"),
     "perplexity": ("hf_elmo.scripts.perplexity:PERPLEXITY", "how well a biLM predicts a text"),
     "align": ("hf_elmo.scripts.align:ALIGN", "the vectors of a model to the space of another, by a dictionary"),
     "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),

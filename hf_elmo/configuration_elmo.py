@@ -22,6 +22,7 @@ LARGEST_SIZE = 2**24
 CODE_FILES = (
     "configuration_elmo.py",
     "crf.py",
+    "fast_paths.py",
     "modeling_elmo.py",
     "modeling_elmo_heads.py",
     "modeling_elmo_pretraining.py",

@@ -13,7 +13,7 @@ matrix, in the order that `PackedWords` describes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -24,6 +24,21 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
+from .fast_paths import (
+    LstmWeights,
+    WordCache,
+    different_rows,
+    fingerprint,
+    groups_of_similar_length,
+    highest_scores,
+    is_fast,
+    joint_filters,
+    joint_filters_pay,
+    needs_gradient,
+    read_with_gradient,
+    read_without_gradient,
+    row_keys,
+)
 
 # The convolutions see this many words at a time, which bounds their memory and does not change their result.
 WORDS_PER_CHUNK = 512
@@ -212,36 +227,95 @@ class ElmoWordEncoder(nn.Module):
             self.convolutions = nn.ModuleList(
                 nn.Conv1d(config.char_embedding_size, count, width) for width, count in config.char_cnn_filters
             )
+            self.padding_character = config.character_markers[-1]
             self.activation = torch.relu if config.char_cnn_activation == "relu" else torch.tanh
             self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
         self.projection = (
             nn.Linear(config.word_feature_size, config.projection_size) if config.project_words else nn.Identity()
         )
+        self.cache: WordCache | None = None
 
     def forward(self, character_ids: Tensor | None, word_ids: Tensor | None = None) -> Tensor:
         """(N, C) character ids and (N,) word ids, as far as the model reads them, to (N, P) word vectors."""
-        if self.word_input == "characters":
-            chunks = cast(Tensor, character_ids).split(WORDS_PER_CHUNK)
-            return torch.cat([self.projection(self._spell(chunk)) for chunk in chunks])
-        if word_ids is None:
+        if self.word_input != "characters" and word_ids is None:
             raise ValueError(
                 f"The word ids are missing: with word_input={self.word_input!r} words are looked up in a table. A "
                 "stream of character ids is only for models that read nothing else."
             )
-        rows = self.word_embedding(word_ids)  # (N, W)
         if self.word_input == "words":
-            return self.projection(rows)
-        pairs = zip(rows.split(WORDS_PER_CHUNK), cast(Tensor, character_ids).split(WORDS_PER_CHUNK), strict=True)
-        return torch.cat([self.projection(torch.cat([row, self._spell(chunk)], dim=1)) for row, chunk in pairs])
+            return self.projection(self.word_embedding(word_ids))
+        # What the model reads of a word, (N, C), or (N, 1 + C) with the word id in front
+        ids = cast(Tensor, character_ids).long()
+        if self.word_input == "both":
+            ids = torch.cat([cast(Tensor, word_ids).unsqueeze(1), ids], dim=1)
+        if is_fast(next(self.parameters())) and len(ids) > 0:
+            return self._encode_each_once(ids)
+        return torch.cat([self._encode(chunk, self._convolve) for chunk in ids.split(WORDS_PER_CHUNK)])
 
-    def _spell(self, character_ids: Tensor) -> Tensor:
-        characters = self.embedding(character_ids).transpose(1, 2)  # (N, E, C)
-        # The maximum is taken first: the activations grow with their argument, so the result is the same.
-        words = torch.cat([convolution(characters).amax(dim=2) for convolution in self.convolutions], dim=1)
-        words = self.activation(words)  # (N, F)
+    def _encode(self, ids: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
+        """(N, C) or (N, 1 + C) ids to (N, P) word vectors; `convolve` makes features (N, F) of characters."""
+        characters = ids[:, 1:] if self.word_input == "both" else ids
+        words = self.activation(convolve(characters))
         for highway in self.highways:
             words = highway(words)
-        return words
+        if self.word_input == "both":
+            words = torch.cat([self.word_embedding(ids[:, 0]), words], dim=1)
+        return self.projection(words)
+
+    def _convolve(self, characters: Tensor) -> Tensor:
+        """(N, C) character ids to the maximum of each filter over the word (N, F).
+
+        The activation comes later: it grows with its argument, so the result is the same.
+        """
+        embedded = self.embedding(characters).transpose(1, 2)  # (N, E, C)
+        return torch.cat([convolution(embedded).amax(dim=2) for convolution in self.convolutions], dim=1)
+
+    @torch.compiler.disable
+    def _encode_each_once(self, ids: Tensor) -> Tensor:
+        first, places = different_rows(ids)
+        ids = ids[first]
+        cached = self.cache is not None and not needs_gradient(self.parameters())
+        words = self._encode_with_cache(ids, cast(WordCache, self.cache)) if cached else self._encode_different(ids)
+        return words.index_select(0, places)
+
+    def _encode_with_cache(self, ids: Tensor, cache: WordCache) -> Tensor:
+        keys, weights = row_keys(ids), fingerprint(self.parameters())
+        known = cache.get(keys, weights)
+        missing = [number for number, vector in enumerate(known) if vector is None]
+        if missing:
+            computed = self._encode_different(ids[torch.tensor(missing, device=ids.device)])
+            cache.put([keys[number] for number in missing], computed, weights)
+            for number, vector in zip(missing, computed, strict=True):
+                known[number] = vector
+        return torch.stack(cast(list[Tensor], known))
+
+    def _encode_different(self, ids: Tensor) -> Tensor:
+        weights = [cast(nn.Conv1d, convolution).weight for convolution in self.convolutions]
+        filters = joint_filters(weights) if joint_filters_pay(weights) else None
+        bias = torch.cat([cast(Tensor, convolution.bias) for convolution in self.convolutions])
+
+        def convolve(characters: Tensor) -> Tensor:
+            return self._convolve_by_length(characters, filters, bias)
+
+        return torch.cat([self._encode(chunk, convolve) for chunk in ids.split(WORDS_PER_CHUNK)])
+
+    def _convolve_by_length(self, characters: Tensor, filters: Tensor | None, bias: Tensor) -> Tensor:
+        """As `_convolve`, without the padding that a word has beyond one window that is nothing but padding.
+
+        All such windows are the same, so one is enough for the maximum. A word too long to have one is read whole.
+        """
+        widest = max(cast(nn.Conv1d, convolution).kernel_size[0] for convolution in self.convolutions)
+        groups = groups_of_similar_length(characters, self.padding_character)
+        features = []
+        for group in groups:
+            columns = group.length + widest
+            read = characters[group.words, :columns]
+            if filters is None or columns > characters.shape[1]:
+                features.append(self._convolve(read))
+            else:
+                features.append(highest_scores(self.embedding(read), filters) + bias)
+        order = torch.cat([group.words for group in groups])
+        return torch.cat(features).index_select(0, order.argsort())
 
 
 # --- Words to contexts -----------------------------------------------------------------------------------------------
@@ -275,8 +349,27 @@ class ElmoLstmLayer(nn.Module):
         self, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Reads packed words (N, P) from the state `hidden` (B, P), `cell` (B, H); returns outputs and final state."""
+        weights = self.weights()
+        if not is_fast(inputs):
+            return self._read_plainly(weights.bias, inputs, batch_sizes, hidden, cell)
+        if needs_gradient((inputs, hidden, cell, *self.parameters())):
+            return read_with_gradient(weights, inputs, batch_sizes, hidden, cell)
+        return read_without_gradient(weights, inputs, batch_sizes, hidden, cell)
+
+    def weights(self) -> LstmWeights:
         before, forget, after = self.bias.split([self.cell_size, self.cell_size, 2 * self.cell_size])
-        bias = torch.cat([before, forget + self.forget_bias, after])
+        return LstmWeights(
+            input_weight=self.input_weight,
+            recurrent_weight=self.recurrent_weight,
+            bias=torch.cat([before, forget + self.forget_bias, after]),
+            projection_weight=self.projection_weight,
+            cell_clip=self.cell_clip,
+            projection_clip=self.projection_clip,
+        )
+
+    def _read_plainly(
+        self, bias: Tensor, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         gates_of_inputs = torch.addmm(bias, inputs, self.input_weight)  # (N, 4H), all steps in one product
 
         outputs = [inputs[:0]]  # so that a batch without words has an output, too
@@ -479,6 +572,17 @@ class ElmoModel(ElmoPreTrainedModel):
             "A character model has no word embeddings to resize: new words are spelled. To give the tokenizer another "
             "vocabulary, make one from a file, ElmoTokenizer('vocab.txt')."
         )
+
+    def cache_words(self, size: int | None) -> None:
+        """Keeps the vectors of the words read last between calls, so that a word seen before is not spelled again.
+
+        Only calls that need no gradient use the cache, and it forgets everything when weights change. With it, the
+        same call may differ by rounding from one time to another, as a word's vector may come from another batch.
+
+        Args:
+            size: How many words to keep at most, each 4 `projection_size` bytes and some; `None` for no cache.
+        """
+        self.character_encoder.cache = None if size is None else WordCache(size)
 
     def layer_weights(self, representation: int = 0) -> LayerWeights:
         """The normalised weight of each layer in the ELMo vector, and gamma.

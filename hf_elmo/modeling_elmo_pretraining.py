@@ -179,11 +179,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         )
 
     def _words_of_windows(self, forward_ids: Tensor, backward_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The words of both windows (S * B, P), step by step. A word that is there often is spelled once."""
+        """The words of both windows (S * B, P), step by step; together, so that each word is spelled once."""
         ids = torch.cat([window.transpose(0, 1).flatten(0, 1) for window in (forward_ids, backward_ids)])
-        different, places = ids.unique(dim=0, return_inverse=True)
-        words = self.elmo.character_encoder(different).index_select(0, places)
-        return words.chunk(2)
+        return self.elmo.character_encoder(ids).chunk(2)
 
     def _zero_state(self, character_ids: Tensor) -> ElmoState:
         layers, rows = self.config.num_hidden_layers, len(character_ids)

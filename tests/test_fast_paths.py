@@ -1,0 +1,424 @@
+"""The fast paths beside the plain one, forward and backward."""
+
+import copy
+import json
+import threading
+
+import pytest
+import torch
+from tiny import SENTENCES, encode, random_model, tiny_config
+from torch.testing import assert_close
+
+from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoState, batch_to_ids, fast_paths, modeling_elmo
+from hf_elmo.fast_paths import (
+    DifferentiableLstm,
+    WordCache,
+    different_rows,
+    groups_of_similar_length,
+    highest_scores,
+    plain_path,
+)
+from hf_elmo.scripts import bench_inference, bench_training
+
+CLOSE = {"atol": 1e-6, "rtol": 0.0}
+CONFIGS = {
+    "as published": {},
+    "tanh": {"char_cnn_activation": "tanh", "use_skip_connections": False, "num_hidden_layers": 3},
+    "no clips": {"cell_clip": None, "projection_clip": None, "num_highway_layers": 0},
+    "no projections": {"project_words": False, "project_cells": False, "projection_size": 16, "cell_size": 16},
+    "filters that do not go together": {"char_cnn_filters": [[1, 20], [20, 1]]},
+    "a filter as wide as a word": {"char_cnn_filters": [[2, 3], [50, 4]]},
+    "words and characters": {"word_input": "both", "word_embedding_size": 5, "vocab_size": 9},
+}
+
+
+def inputs_for(model, sentences=SENTENCES) -> dict[str, torch.Tensor]:
+    """With word ids that the small vocabulary of the model has."""
+    inputs = dict(encode(sentences))
+    inputs["input_ids"] = inputs["character_ids"].sum(dim=2) % (model.config.vocab_size - 1)
+    return inputs
+
+
+def results(model, **inputs) -> list[torch.Tensor]:
+    outputs = model(**inputs, output_hidden_states=True, output_state=True)
+    return [outputs.last_hidden_state, *outputs.hidden_states, *outputs.state]
+
+
+def gradients(model, inputs) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    sum((value.sin() * number).sum() for number, value in enumerate(results(model, **inputs), start=1)).backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+# --- The whole model -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_same_vectors(name):
+    model = random_model(tiny_config(**CONFIGS[name]))
+    inputs = inputs_for(model)
+    with torch.no_grad():
+        fast = results(model, **inputs)
+        with plain_path():
+            plain = results(model, **inputs)
+    with_gradient = results(model, **inputs)
+    for number, expected in enumerate(plain):
+        assert_close(fast[number], expected, **CLOSE)
+        assert_close(with_gradient[number].detach(), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_same_gradients(name):
+    model = random_model(tiny_config(**CONFIGS[name])).double()
+    inputs = inputs_for(model)
+    fast = gradients(model, inputs)
+    with plain_path():
+        plain = gradients(model, inputs)
+    for parameter, expected in plain.items():
+        assert_close(fast[parameter], expected, atol=1e-10, rtol=1e-9, msg=parameter)
+
+
+def test_the_same_gradients_in_single_precision():
+    model = random_model()
+    inputs = inputs_for(model)
+    fast = gradients(model, inputs)
+    with plain_path():
+        plain = gradients(model, inputs)
+    for parameter, expected in plain.items():
+        assert (fast[parameter] - expected).abs().max() <= 1e-5 * expected.abs().max(), parameter
+
+
+def test_more_words_than_a_piece_or_a_chunk_holds():
+    """Rows of many lengths, a step that alone is more than a piece, and more different words than a chunk."""
+    model = random_model(tiny_config(num_highway_layers=1))
+    generator = torch.Generator().manual_seed(0)
+    rows, longest = 300, 12
+    words = torch.randint(97, 123, (rows, longest, 7), generator=generator)
+    sentences = [
+        ["".join(map(chr, word)) for word in sentence[: 1 + row % longest].tolist()]
+        for row, sentence in enumerate(words)
+    ]
+    characters = batch_to_ids(sentences)
+    assert sum(map(len, sentences)) > 2 * modeling_elmo.WORDS_PER_CHUNK > rows > fast_paths.WORDS_PER_PIECE
+    with torch.no_grad():
+        fast = results(model, character_ids=characters)
+        with plain_path():
+            plain = results(model, character_ids=characters)
+    for found, expected in zip(fast, plain, strict=True):
+        assert_close(found, expected, **CLOSE)
+
+
+def test_gradients_of_some_weights_only():
+    model = random_model().double()
+    chosen = ("bilstm.forward_layers.1.projection_weight", "character_encoder.convolutions.1.weight", "mixes.0.weight")
+    inputs = inputs_for(model)
+    expected = gradients(model, inputs)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in chosen)
+        parameter.grad = None
+    sum((value.sin() * number).sum() for number, value in enumerate(results(model, **inputs), start=1)).backward()
+    for name, parameter in model.named_parameters():
+        if name in chosen:
+            assert_close(parameter.grad, expected[name])
+        else:
+            assert parameter.grad is None
+
+
+def test_backward_twice_gives_the_same_twice():
+    model = random_model()
+    loss = model(**inputs_for(model)).last_hidden_state.pow(2).sum()
+    loss.backward(retain_graph=True)
+    once = model.bilstm.forward_layers[0].recurrent_weight.grad.clone()
+    loss.backward()
+    assert torch.equal(model.bilstm.forward_layers[0].recurrent_weight.grad, 2 * once)
+
+
+def test_a_stream_gives_the_same_losses_and_gradients():
+    config = tiny_config(vocab_size=40, dropout=0.0)
+    model = random_model(config, model_class=ElmoForPreTraining).train()
+    characters = encode(SENTENCES)["character_ids"].flatten(0, 1)
+    characters = characters[(characters > 0).any(dim=1)][:36].view(3, 12, 50)
+    labels = torch.arange(36).view(3, 12)
+    state = ElmoState(hidden=torch.randn(2, 3, 12) * 0.1, cell=torch.randn(2, 3, 20) * 0.1)
+
+    def step() -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+        model.zero_grad()
+        loss = model.forward_stream(characters, labels, characters.flip(1), labels.flip(1), initial_state=state).loss
+        loss.backward()
+        return loss.detach(), [parameter.grad for parameter in model.parameters()]
+
+    loss, found = step()
+    with plain_path():
+        expected_loss, expected = step()
+    assert_close(loss, expected_loss, **CLOSE)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_other_precisions_and_autocast_go_the_plain_way(monkeypatch, dtype):
+    def refuse(*_: object) -> None:
+        raise AssertionError("the fast path was taken")
+
+    model = random_model()
+    monkeypatch.setattr(modeling_elmo, "different_rows", refuse)
+    monkeypatch.setattr(modeling_elmo, "read_without_gradient", refuse)
+    monkeypatch.setattr(modeling_elmo, "read_with_gradient", refuse)
+    inputs = inputs_for(model)
+    with pytest.raises(AssertionError, match="fast path was taken"):
+        model(**inputs)
+    with torch.autocast("cpu", dtype=dtype):
+        model(**inputs)
+    with plain_path():
+        model(**inputs)
+    with pytest.raises(AssertionError, match="fast path was taken"):
+        model(**inputs)
+    model.to(dtype)(**inputs)
+
+
+def test_the_switch_goes_back_after_an_error():
+    number = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), plain_path():
+        torch.mm(torch.zeros(1, 2 - fast_paths.is_fast(number)), torch.zeros(1, 1))
+    assert fast_paths.is_fast(number)
+
+
+# --- Characters ------------------------------------------------------------------------------------------------------
+
+
+def test_words_of_every_length_alone_and_together():
+    """From none to more characters than fit; and rows that no tokenizer makes, padded inside or by nothing."""
+    model = random_model(tiny_config(char_cnn_filters=[[1, 4], [3, 5], [7, 6]]))
+    characters = batch_to_ids([["a" * length] for length in range(60)])[:, 0]
+    strange = characters[:12].clone()
+    strange[:, 4] = model.config.character_markers[-1]
+    cut = characters[:12].clone()
+    cut[:, 20:] = 0
+    characters = torch.cat([characters, strange, cut])
+    encoder = model.character_encoder
+    with torch.no_grad():
+        together = encoder(characters)
+        with plain_path():
+            expected = encoder(characters)
+        assert_close(together, expected, **CLOSE)
+        for row, one in enumerate(characters):
+            assert_close(encoder(one.unsqueeze(0))[0], expected[row], **CLOSE)
+
+
+def test_the_padding_of_a_word_takes_part():
+    """Otherwise the test above would say nothing: a filter whose highest score is at padding only."""
+    model = random_model()
+    encoder = model.character_encoder
+    characters = batch_to_ids([["abc"]])[0]
+    with torch.no_grad():
+        before = encoder(characters)
+        encoder.embedding.weight[model.config.character_markers[-1] - 1] *= 3
+        assert not torch.allclose(encoder(characters), before)
+
+
+def test_groups_hold_each_word_once_and_similar_lengths_together():
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(0, 50, (400,), generator=generator)
+    characters = torch.where(torch.arange(50) < lengths.unsqueeze(1), 7, 261)
+    groups = groups_of_similar_length(characters, 261)
+    assert torch.cat([group.words for group in groups]).sort().values.tolist() == list(range(400))
+    for group in groups:
+        of_group = lengths[group.words]
+        assert of_group.max() == group.length
+        assert of_group.max() - of_group.min() <= fast_paths.LENGTHS_PER_GROUP
+        assert len(of_group) * (int(of_group.min()) + 1) <= fast_paths.WINDOWS_PER_PRODUCT
+
+
+def test_gradient_of_the_highest_scores():
+    generator = torch.Generator().manual_seed(0)
+    characters = torch.randn(3, 6, 2, dtype=torch.float64, generator=generator).requires_grad_()
+    filters = torch.randn(3 * 2, 5, dtype=torch.float64, generator=generator).requires_grad_()
+    assert torch.autograd.gradcheck(highest_scores, (characters, filters))
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_different_rows(monkeypatch, collide):
+    if collide:
+        monkeypatch.setattr(fast_paths, "_multipliers", lambda width, device: torch.zeros(width, dtype=torch.long))
+    rows = torch.randint(0, 3, (200, 4))
+    first, places = different_rows(rows)
+    assert torch.equal(rows[first][places], rows)
+    assert len(first) == len(rows.unique(dim=0))
+    assert all(int(number) == (rows == rows[number]).all(dim=1).int().argmax() for number in first)
+
+
+# --- The recurrence --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("projected", [True, False])
+@pytest.mark.parametrize("clips", [(0.3, 0.2), (None, None)])
+def test_gradient_of_the_recurrence(projected, clips):
+    """All inputs, the state among them, with both clips active, and sentences that end at different steps."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    size = 2 if projected else 3
+    batch_sizes = [3, 3, 2, 1]
+    tensors = [normal(9, size), normal(3, size), normal(3, 3), normal(size, 12), normal(size, 12), normal(12)]
+    if projected:
+        tensors.append(normal(3, size))
+
+    def read(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        projection = values[6] if projected else None
+        return DifferentiableLstm.apply(*values[:6], projection, *clips, batch_sizes)
+
+    outputs, _, cell = read(*tensors)
+    if clips[0]:
+        assert 0.1 < (cell.abs() == clips[0]).double().mean() < 0.9
+    if clips[0] and projected:
+        assert 0.1 < (outputs.abs() == clips[1]).double().mean() < 0.9
+    assert torch.autograd.gradcheck(read, tensors)
+
+
+# --- A cache of words ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cached_model() -> ElmoModel:
+    model = random_model()
+    model.cache_words(100)
+    return model
+
+
+@torch.no_grad()
+def test_a_cache_changes_nothing_and_is_bounded(cached_model):
+    plain = random_model()
+    cached_model.cache_words(7)
+    for sentence in SENTENCES * 2:
+        inputs = encode([sentence])
+        assert_close(cached_model(**inputs).last_hidden_state, plain(**inputs).last_hidden_state, **CLOSE)
+        assert 0 < len(cached_model.character_encoder.cache) <= 7
+
+
+@torch.no_grad()
+def test_words_that_are_known_are_not_spelled_again(cached_model, monkeypatch):
+    inputs, more = encode(["The cat sat ."]), encode(["The cat sat up ."])
+    first = cached_model(**inputs).last_hidden_state
+    spelled = []
+    spell = cached_model.character_encoder._encode_different
+    monkeypatch.setattr(
+        cached_model.character_encoder, "_encode_different", lambda ids: spelled.append(len(ids)) or spell(ids)
+    )
+    assert torch.equal(cached_model(**inputs).last_hidden_state, first)
+    cached_model(**more)
+    assert spelled == [1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight: weight.mul_(1.5),
+        lambda weight: weight.data.mul_(1.5),
+        lambda weight: setattr(weight, "data", weight.data * 1.5),
+    ],
+    ids=["in place", "unseen by torch", "other memory"],
+)
+@torch.no_grad()
+def test_a_cache_forgets_when_weights_change(cached_model, change):
+    inputs = encode(SENTENCES)
+    before = cached_model(**inputs).last_hidden_state
+    change(cached_model.character_encoder.projection.weight)
+    after = cached_model(**inputs).last_hidden_state
+    assert not torch.allclose(after, before)
+    cached_model.cache_words(None)
+    assert torch.equal(cached_model(**inputs).last_hidden_state, after)
+
+
+def test_a_cache_is_not_used_where_a_gradient_is_needed(cached_model):
+    inputs = inputs_for(cached_model)
+    expected = gradients(random_model(), inputs)
+    with torch.no_grad():
+        cached_model(**inputs)
+    for name, gradient in gradients(cached_model, inputs).items():
+        assert_close(gradient, expected[name], **CLOSE)
+
+
+def test_vectors_cached_in_inference_mode_can_be_used_in_training(cached_model):
+    inputs = inputs_for(cached_model)
+    with torch.inference_mode():
+        cached_model(**inputs)
+    cached_model.requires_grad_(False)
+    cached_model.mixes.requires_grad_(True)
+    cached_model(**inputs).last_hidden_state.sum().backward()
+    assert cached_model.mixes[0].weight.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_copies_of_a_model_have_a_cache_of_their_own(cached_model, tmp_path):
+    cached_model(**encode(SENTENCES))
+    other = copy.deepcopy(cached_model).character_encoder.cache
+    assert other.size == 100
+    assert len(other) == 0
+    assert len(cached_model.character_encoder.cache) > 0
+    cached_model.save_pretrained(tmp_path)
+    assert ElmoModel.from_pretrained(tmp_path).character_encoder.cache is None
+
+
+def test_threads_share_a_cache(cached_model):
+    cached_model.cache_words(5)
+    plain = random_model()
+    wrong = []
+
+    @torch.no_grad()
+    def read(sentence: str) -> None:
+        for _ in range(20):
+            found = cached_model(**encode([sentence])).last_hidden_state
+            if not torch.allclose(found, plain(**encode([sentence])).last_hidden_state, atol=1e-6):
+                wrong.append(sentence)
+
+    threads = [threading.Thread(target=read, args=(sentence,)) for sentence in SENTENCES[:4]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_word_read_longest_ago_is_forgotten_first():
+    cache = WordCache(2)
+    vectors = torch.arange(3.0).unsqueeze(1)
+    cache.get([b"a"], ("weights",))
+    cache.put([b"a", b"b"], vectors[:2], ("weights",))
+    cache.get([b"a"], ("weights",))
+    cache.put([b"c"], vectors[2:], ("weights",))
+    assert [None if one is None else float(one) for one in cache.get([b"a", b"b", b"c"], ("weights",))] == [0, None, 2]
+    cache.put([b"b"], vectors[:1], ("older weights",))
+    assert len(cache) == 2
+    assert cache.get([b"a"], ("other weights",)) == [None]
+
+
+def test_a_cache_of_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"cache of 0 words is not possible.*at least 1"):
+        random_model().cache_words(0)
+
+
+# --- Benchmarks ------------------------------------------------------------------------------------------------------
+
+
+def run_quickly(program, monkeypatch, output) -> dict:
+    monkeypatch.setattr("sys.argv", ["bench", "--quick", "--threads", "1", "--output", str(output)])
+    program.main()
+    return json.loads(output.read_text())
+
+
+def test_the_benchmark_of_inference_runs_and_the_programs_agree(monkeypatch, tmp_path):
+    figures = run_quickly(bench_inference, monkeypatch, tmp_path / "figures.json")
+    assert [result["words"] for result in figures["results"]] == [20, 1120, 2560]
+    for result in figures["results"]:
+        assert result["apart"] < 1e-5
+        assert result["apart_from_plain"] < 1e-5
+        assert result["ratio"]["lowest"] > 0
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_training_runs_and_the_programs_agree(monkeypatch, tmp_path):
+    figures = run_quickly(bench_training, monkeypatch, tmp_path / "figures.json")
+    assert figures["apart"] < 1e-5
+    assert figures["first_losses"]["hf_elmo"] > 1
