@@ -284,6 +284,7 @@ class Run:
             self.data.load_state_dict(progress.data)
         on_main(self.accelerator, lambda: self.log.keep_until(progress.step))
         on_main(self.accelerator, lambda: _write_json(self.folder / SETTINGS, self.settings.to_dict()))
+        on_main(self.accelerator, self._remove_old_best)
         self.say(f"resumed from {self.checkpoint}: step {progress.step:,}, {progress.words:,} words read")
 
     def save(self) -> None:
