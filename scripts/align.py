@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers.utils import logging
 
@@ -29,10 +28,11 @@ from hf_elmo.cli import Command
 from hf_elmo.conversion.aligned import aligned_card, alignment_text, verify_alignment
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.corpus import CorpusReader
+from hf_elmo.embedder import ElmoEmbedder
 from hf_elmo.hub import CARD, check_place, finish_hub_folder, new_folder, save_model_files
 from hf_elmo.model_card import _block, _code, _table
-from hf_elmo.text_files import ERROR_POLICIES
 
+from .arguments import add_errors_argument
 from .perplexity import _device
 
 FIGURES = "alignment.json"
@@ -41,21 +41,8 @@ FIGURES = "alignment.json"
 def load_encoder(folder: str | os.PathLike[str]) -> tuple[ElmoModel, ElmoTokenizer]:
     """The encoder of a folder, whatever head it has, in float32, and its tokenizer."""
     load_config(folder)  # says what is wrong with a folder of something else
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what is missing is told here, and a head is left out on purpose
-    try:
-        loaded: Any = ElmoModel.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-        )
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
-    finally:
-        logging.set_verbosity(verbosity)
-    model, loading = loaded
-    missing = sorted(name for name in loading["missing_keys"] if not name.startswith("mixes."))
-    if missing:
-        raise ValueError(f"{folder} lacks weights: {', '.join(missing[:5])}. Get the folder again.")
-    return model.eval(), ElmoTokenizer.from_pretrained(folder)
+    embedder = ElmoEmbedder.from_pretrained(folder, device="cpu", dtype=torch.float32)
+    return embedder.model, embedder.tokenizer
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,13 +97,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="chooses that share (default: %(default)s)")
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: cuda if there is one)")
-    parser.add_argument(
-        "--errors",
-        choices=ERROR_POLICIES,
-        default="replace",
-        help="lines that are not UTF-8: put U+FFFD for what is no text, leave the line out, or stop "
-        "(default: %(default)s)",
-    )
+    add_errors_argument(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a folder that hf-elmo wrote before")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 

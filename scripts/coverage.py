@@ -14,9 +14,11 @@ from transformers.utils import logging
 
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
-from hf_elmo.text_files import ERROR_POLICIES, ErrorPolicy, check_error_policy, cut_into_parts, find_files, read_blocks
+from hf_elmo.text_files import ErrorPolicy, check_error_policy, cut_into_parts, find_files, read_blocks
 from hf_elmo.tokenization_elmo import Coverage, ElmoTokenizer
 from hf_elmo.vocabulary import check_output
+
+from .arguments import add_errors_argument, add_report_arguments
 
 # Shares from which on a text is none for the model. Text like that of the training has far less than a hundredth of
 # unknown characters; of text in another script only digits, punctuation and Latin names are known.
@@ -177,16 +179,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the text has spaces between all words; otherwise the tokenizer finds the words",
     )
-    parser.add_argument(
-        "--errors",
-        choices=ERROR_POLICIES,
-        default="replace",
-        help="lines that are not UTF-8: put U+FFFD for what is no text, leave the line out, or stop "
-        "(default: %(default)s)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--overwrite", action="store_true", help="replace that file if it exists")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_errors_argument(parser)
+    add_report_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import os
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -17,8 +16,9 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.perplexity import HOW, MAX_SENTENCE_WORDS, Perplexity, evaluate_perplexity
-from hf_elmo.text_files import ERROR_POLICIES
 from hf_elmo.vocabulary import check_output
+
+from .arguments import add_errors_argument, add_report_arguments
 
 
 def load_language_model(folder: str | os.PathLike[str]) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
@@ -76,16 +76,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-words", type=int, metavar="N", help="end after about so many words (default: all)")
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: cuda if there is one)")
     parser.add_argument("--num-workers", type=int, default=0, metavar="N", help="processes that prepare the text")
-    parser.add_argument(
-        "--errors",
-        choices=ERROR_POLICIES,
-        default="replace",
-        help="lines that are not UTF-8: put U+FFFD for what is no text, leave the line out, or stop "
-        "(default: %(default)s)",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--overwrite", action="store_true", help="replace that file if it exists")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_errors_argument(parser)
+    add_report_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from transformers.utils import logging
 
 from hf_elmo.cli import Command
-from hf_elmo.text_files import ERROR_POLICIES
 from hf_elmo.vocabulary import build_vocabulary, check_output, count_words
+
+from .arguments import add_errors_argument
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-words", type=int, metavar="N", help="keep at most so many words (default: all)")
     parser.add_argument("--processes", type=int, metavar="N", help="that count (default: one for each processor)")
-    parser.add_argument(
-        "--errors",
-        choices=ERROR_POLICIES,
-        default="replace",
-        help="lines that are not UTF-8: put U+FFFD for what is no text, leave the line out, or stop "
-        "(default: %(default)s)",
-    )
+    add_errors_argument(parser)
     parser.add_argument("--counts", type=Path, metavar="FILE", help="write the counts of all words there, as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     parser.add_argument("--quiet", action="store_true", help="show no progress")

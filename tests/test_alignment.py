@@ -603,7 +603,7 @@ def test_models_that_do_not_fit_are_refused(world, tmp_path, capsys):
     weights = tmp_path / "narrow" / "model.safetensors"
     weights.write_bytes(b"broken")
     assert run(world[0], tmp_path / "aligned", source=str(tmp_path / "narrow"), target=str(tmp_path / "narrow")) == 1
-    assert "cannot be read; get the folder again" in capsys.readouterr().err
+    assert "cannot be read; get them again" in capsys.readouterr().err
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.txt").write_text("mine")
     assert run(world[0], tmp_path / "taken") == 1
