@@ -39,6 +39,8 @@ from hf_elmo import ElmoModel, batch_to_ids
 from hf_elmo.conversion import convert_allennlp
 from hf_elmo.fast_paths import plain_path
 
+from .arguments import command_line
+
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"projection": 16, "cell": 32, "highway": 1, "character_dim": 4, "filters": [[1, 8], [2, 8], [3, 16]]},
@@ -249,7 +251,7 @@ def memory(field: str) -> int:
 
 def describe(arguments: argparse.Namespace, rounds: int, peak: float, results: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "command": " ".join(["python -m hf_elmo.scripts.bench_inference", *sys.argv[1:]]),
+        "command": command_line("python -m hf_elmo.scripts.bench_inference"),
         "text": arguments.text.name if arguments.text else "words drawn by Zipf's law",
         "rounds": rounds,
         **machine(),

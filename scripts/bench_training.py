@@ -22,7 +22,6 @@ import json
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +34,7 @@ from torch import Tensor, nn
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, batch_to_ids
 from hf_elmo.conversion import convert_allennlp
 
+from .arguments import command_line
 from .bench_inference import (
     SIZES,
     machine,
@@ -115,7 +115,7 @@ def main() -> None:
     result = measure(setting, rounds)
     if arguments.output:
         figures = {
-            "command": " ".join(["python -m hf_elmo.scripts.bench_training", *sys.argv[1:]]),
+            "command": command_line("python -m hf_elmo.scripts.bench_training"),
             "text": arguments.text.name if arguments.text else "words drawn by Zipf's law",
             "rounds": rounds,
             **machine(),
