@@ -3,7 +3,7 @@
 """What a pretraining run can be told, from a file or the command line, with checks that come before any work.
 
 A field is an option of the same name. What is not given has the value of the original's training program where it had
-one; the exception is `state_reset`, without which short trainings give models that are lost without a carried state.
+one; the exception is `state_reset`, without which a short training gave a model that was lost without a carried state.
 The settings of a run are kept beside its checkpoints; a run that is resumed has to agree with them.
 """
 

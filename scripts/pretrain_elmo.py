@@ -384,8 +384,8 @@ class Run:
     def _with_resets(self, state: ElmoState | None) -> ElmoState | None:
         """The state with some rows set to zero, by chance, the same ones for any number of processes.
 
-        A stream begins from zero only once, and a model that has never learned to is lost there: short trainings end
-        with directions that need a carried state, while sentences are mostly read without one.
+        A stream begins from zero only once, while sentences are mostly read from zero. In a short training without
+        resets, the forward direction came to need a carried state (results/pretraining/tiny-without-resets).
         """
         if state is None or self.settings.state_reset == 0:
             return state
