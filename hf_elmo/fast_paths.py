@@ -37,6 +37,8 @@ MOST_WASTE = 2.0
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
 # cache when their step comes.
 WORDS_PER_PIECE = 256
+# From so many values on, a tanh by way of the sigmoid is faster on a CPU: twice as fast for the rows of a large batch.
+FEWEST_FOR_SIGMOID = 2**14
 # How many values of each weight a cache of words looks at, to see changes that torch does not count.
 WATCHED_VALUES = 16
 
@@ -322,16 +324,23 @@ def _step(
     gates.addmm_(hidden, layer.recurrent_weight)
     gates[:, : 3 * cell_size].sigmoid_()
     input_gate, forget_gate, output_gate, candidate = gates.chunk(4, dim=1)
-    candidate.tanh_()
+    _tanh(candidate, out=candidate)
     torch.mul(forget_gate, cell, out=new_cell).add_(torch.mul(input_gate, candidate, out=values))
     if layer.cell_clip is not None:
         new_cell.clamp_(-layer.cell_clip, layer.cell_clip)
     if layer.projection_weight is None:
-        torch.tanh(new_cell, out=output).mul_(output_gate)
+        _tanh(new_cell, out=output).mul_(output_gate)
         return
-    torch.mm(torch.tanh(new_cell, out=values).mul_(output_gate), layer.projection_weight, out=output)
+    torch.mm(_tanh(new_cell, out=values).mul_(output_gate), layer.projection_weight, out=output)
     if layer.projection_clip is not None:
         output.clamp_(-layer.projection_clip, layer.projection_clip)
+
+
+def _tanh(values: Tensor, out: Tensor) -> Tensor:
+    """tanh(x) = 2 sigmoid(2x) - 1, to the precision of numbers near 1."""
+    if values.device.type != "cpu" or values.numel() < FEWEST_FOR_SIGMOID:
+        return torch.tanh(values, out=out)
+    return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
 
 
 def read_with_gradient(
@@ -406,7 +415,7 @@ class DifferentiableLstm(torch.autograd.Function):
                 _through_clip(this_of_hidden, output, projection_clip, of_projection)
                 of_value = torch.mm(of_projection, projection_weight.T, out=scratch[:rows])
 
-            tanh = torch.tanh(new_cell)
+            tanh = _tanh(new_cell, out=torch.empty_like(new_cell))
             torch.mul(tanh, output_gate, out=value)
             torch.mul(of_value, tanh, out=of_output_gate)
             of_tanh = torch.mul(of_value, output_gate, out=of_candidate)
