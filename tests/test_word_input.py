@@ -114,7 +114,8 @@ def test_padding_with_any_id_where_the_mask_says_so(tokenizer):
 def test_words_outside_the_vocabulary_differ_by_their_characters_only(tokenizer):
     sentences = ["unseen", "unheard"]
     words, both = (model_of(name, tokenizer)(**batch_of(tokenizer, sentences)) for name in ("words", "both"))
-    assert torch.equal(words.last_hidden_state[0], words.last_hidden_state[1])
+    # A matrix product may round the rows of a batch differently, depending on the processor.
+    torch.testing.assert_close(words.last_hidden_state[0], words.last_hidden_state[1], atol=1e-6, rtol=0)
     assert not torch.allclose(both.last_hidden_state[0], both.last_hidden_state[1], atol=1e-3)
 
 
