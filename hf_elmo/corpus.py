@@ -19,6 +19,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .data_set_rows import (
+    ROWS_OF_A_BLOCK,
+    Line,
+    check_column,
+    kind_of_row,
+    number_of_rows,
+    read_row,
+    rows_of,
+    streamed_blocks,
+)
 from .text_files import (
     ErrorPolicy,
     Lines,
@@ -35,7 +45,6 @@ logger = logging.getLogger(__name__)
 BUFFER_BYTES = 2**26  # text that is shuffled as a whole
 PIECES_OF_A_BUFFER = 2**8
 SMALLEST_PIECE = 2**12
-ROWS_OF_A_BLOCK = 2**8  # of a data set
 LISTED = 100  # undecodable lines of a file that are named
 STATE_VERSION = 2
 RESTORE = "Restore the corpus, or begin a new run."
@@ -77,18 +86,25 @@ class _TextBlock:
 
 
 class _RowBlock:
-    """The sentences of some rows of a data set; a row is a document."""
+    """The sentences of some rows of a data set, from the row number `first` on; a row is a document."""
 
-    def __init__(self, rows: Sequence[Any]):
-        self._sentences: list[str | list[str]] = []
+    def __init__(self, rows: Sequence[Any], first: int, column: str, errors: ErrorPolicy):
+        self._sentences: list[Line] = []
         documents = []
         checksum = self.size = 0
-        for number, row in enumerate(rows):
-            for sentence in row.split("\n") if isinstance(row, str) else [list(row)]:
+        self.left_out: list[int] = []  # numbers of rows that are no text
+        for number, row in enumerate(rows, start=first):
+            for sentence in read_row(row, number, column, errors):
                 if sentence.split() if isinstance(sentence, str) else sentence:
                     self._sentences.append(sentence)
-                    documents.append(number)
-            text = row if isinstance(row, str) else "\n".join(row)
+                    documents.append(number - first)
+            if isinstance(row, str):
+                text = row
+            elif kind_of_row(row) == "words":
+                text = "\n".join(row)
+            else:
+                text = repr(row)
+                self.left_out.append(number)
             checksum = zlib.crc32(text.encode("utf-8", errors="surrogatepass"), checksum)
             self.size += len(text)
         self.documents = np.array(documents, dtype=np.int64)
@@ -183,14 +199,14 @@ def _ends_checksum(path: Path) -> int:
 class _DatasetSource:
     """A data set of `datasets` as parts and blocks: by rows, or as one part if it can only be read from the begin."""
 
-    def __init__(self, dataset: Any, column: str):
+    def __init__(self, dataset: Any, column: str, errors: ErrorPolicy):
+        check_column(dataset, column)
         self._dataset = dataset
         self._column = column
-        self._rows = len(dataset) if hasattr(dataset, "__len__") else None
+        self._errors: ErrorPolicy = errors
+        self._rows = number_of_rows(dataset)
+        self._left_some_out = False
         self.undecodable: dict[str, Undecodable] = {}
-        columns = getattr(dataset, "column_names", None)
-        if columns is not None and column not in columns:
-            raise ValueError(f"The data set has no column {column!r}; it has {', '.join(map(repr, columns))}.")
 
     def __len__(self) -> int:
         return 1 if self._rows is None else -(-self._rows // ROWS_OF_A_BLOCK)
@@ -198,17 +214,18 @@ class _DatasetSource:
     def blocks(self, part: int) -> Iterator[_Block]:
         if self._rows is not None:
             start = part * ROWS_OF_A_BLOCK
-            rows = self._dataset[start : min(start + ROWS_OF_A_BLOCK, self._rows)]
-            yield _RowBlock(rows[self._column])
+            end = min(start + ROWS_OF_A_BLOCK, self._rows)
+            yield self._block(rows_of(self._dataset, self._column, start, end), start)
             return
-        collected = []
-        for row in self._dataset:
-            collected.append(row[self._column])
-            if len(collected) == ROWS_OF_A_BLOCK:
-                yield _RowBlock(collected)
-                collected = []
-        if collected:
-            yield _RowBlock(collected)
+        for number, rows in enumerate(streamed_blocks(self._dataset, self._column, ROWS_OF_A_BLOCK)):
+            yield self._block(rows, number * ROWS_OF_A_BLOCK)
+
+    def _block(self, rows: list[Any], first: int) -> _RowBlock:
+        block = _RowBlock(rows, first, self._column, self._errors)
+        if block.left_out and not self._left_some_out:
+            self._left_some_out = True
+            logger.warning("data set, row %d: left out, as it is no text; there may be more", block.left_out[0])
+        return block
 
     def fingerprint(self) -> list[list[Any]]:
         return [["data set", self._rows, getattr(self._dataset, "_fingerprint", None)]]
@@ -236,7 +253,9 @@ class CorpusReader:
             row of a data set is a document.
         epochs: After how many to end; by default never.
         errors: What to do with lines that are not UTF-8. `"replace"` puts U+FFFD in place of what is no text,
-            `"skip"` leaves the line out, `"stop"` raises. `undecodable` lists them in any case.
+            `"skip"` leaves the line out, `"stop"` raises. `undecodable` lists them in any case. Rows of a data set
+            that are `None` are left out, too, unless it is `"stop"`; other values that are no text raise, unless it
+            is `"skip"`.
         buffer_bytes: Text that is held in memory and shuffled at a time.
         rank: Of this process.
         world_size: Number of processes.
@@ -283,7 +302,7 @@ class CorpusReader:
         if _is_paths(source):
             self._source = _TextSource(find_files(source), errors, buffer_bytes, keep_documents)
         else:
-            self._source = _DatasetSource(source, column)
+            self._source = _DatasetSource(source, column, errors)
         self._seed = seed
         self._order_settings: dict[str, Any] = {
             "seed": seed,

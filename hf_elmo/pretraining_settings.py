@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import json
 import re
+import shlex
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ CHANGEABLE = frozenset(
     "unigram_baseline report_to name license language eval_batch_size quiet".split()
 )
 
+PATHS = ("text", "dataset", "heldout", "vocab", "model", "init_from", "output")  # options that are or may be paths
+
 
 def _option(help: str, group: str, default: Any = None, metavar: str | None = None) -> Any:
     metadata = {"help": help, "group": group, "metavar": metavar}
@@ -61,7 +64,9 @@ class PretrainingSettings:
     streaming: bool = _option("read it while it is downloaded", "text", False)
     heldout: list[str] = _option("text for the held-out perplexity", "text", [], "TEXT")
     vocab: str | None = _option("word vocabulary, as `hf-elmo vocab` makes it", "text", None, "FILE")
-    errors: ErrorPolicy = _option("lines that are not UTF-8", "text", "replace")
+    errors: ErrorPolicy = _option(
+        "lines that are not UTF-8, and rows of a data set that are no text", "text", "replace"
+    )
     shuffle: bool = _option("another order in each epoch", "text", True)
     keep_documents: bool = _option("keep documents, which blank lines part, together and in order", "text", False)
     check_corpus: bool = _option("look through the text before step 1", "text", True)
@@ -268,6 +273,37 @@ class PretrainingSettings:
                 )
 
 
+# --- What others may see ---------------------------------------------------------------------------------------------
+
+
+def public_settings(settings: PretrainingSettings) -> dict[str, Any]:
+    """What was set, without the folders of this machine."""
+    found = {}
+    for name, value in settings.to_dict().items():
+        if name in PATHS and value and (name != "dataset" or Path(value).exists()):  # or it is the name of one
+            value = [Path(item).name for item in value] if isinstance(value, list) else Path(value).name
+        if value not in (None, []) and name != "quiet":
+            found[name] = value
+    return found
+
+
+def command_of(settings: PretrainingSettings) -> str:
+    """The command line that gives these settings, without the folders of this machine."""
+    words = ["hf-elmo", "pretrain"]
+    defaults = {field_.name: field_.default for field_ in dataclasses.fields(PretrainingSettings)}
+    for name, value in public_settings(settings).items():
+        if value == defaults[name]:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)
+
+
+# --- Types -----------------------------------------------------------------------------------------------------------
+
+
 def _check_types(settings: PretrainingSettings) -> None:
     hints = get_type_hints(PretrainingSettings)
     for field_ in dataclasses.fields(settings):
@@ -393,4 +429,4 @@ def _parse_value(text: str) -> Any:
         return text.strip()
 
 
-__all__ = ["PretrainingSettings", "add_settings_arguments", "given_settings"]
+__all__ = ["PretrainingSettings", "add_settings_arguments", "command_of", "given_settings", "public_settings"]

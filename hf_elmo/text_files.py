@@ -25,7 +25,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from transformers.utils import logging
@@ -341,12 +341,21 @@ def is_utf8(data: bytes) -> bool:
 
 # --- Many parts at once ----------------------------------------------------------------------------------------------
 
+
+class Measured(Protocol):
+    """Something to work at, of a known size."""
+
+    @property
+    def bytes_on_disk(self) -> int: ...
+
+
+PartLike = TypeVar("PartLike", bound=Measured)
 Result = TypeVar("Result")
 
 
 def map_parts(
-    function: Callable[[Part], Result],
-    parts: Sequence[Part],
+    function: Callable[[PartLike], Result],
+    parts: Sequence[PartLike],
     processes: int | None = None,
     description: str = "",
     prepare: Callable[..., None] | None = None,
@@ -356,7 +365,7 @@ def map_parts(
 
     Args:
         function: What a process does with a part. It must be importable, and so must what it returns.
-        parts: Of files.
+        parts: Of files, or other work of known size.
         processes: How many to use; by default one for each processor, if there is much to read.
         description: For the progress bar.
         prepare: Called once in each process, before anything else.
@@ -390,7 +399,7 @@ def available_processors() -> int:
 
 
 def _in_processes(
-    function: Callable[[Part], Result], parts: Sequence[Part], processes: int, pool: ProcessPoolExecutor
+    function: Callable[[PartLike], Result], parts: Sequence[PartLike], processes: int, pool: ProcessPoolExecutor
 ) -> Iterator[Result]:
     todo = iter(parts)
     # A few more than are being worked at, so that nobody waits; not all, as results would pile up.
@@ -399,7 +408,10 @@ def _in_processes(
 
 
 def _results(
-    function: Callable[[Part], Result], todo: Iterator[Part], waiting: deque[Future[Result]], pool: ProcessPoolExecutor
+    function: Callable[[PartLike], Result],
+    todo: Iterator[PartLike],
+    waiting: deque[Future[Result]],
+    pool: ProcessPoolExecutor,
 ) -> Iterator[Result]:
     try:
         while waiting:

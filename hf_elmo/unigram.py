@@ -13,7 +13,7 @@ UNKNOWN, SENTENCE_END = "<UNK>", "</S>"
 
 
 def unigram_perplexity(
-    text: PathLike | Iterable[PathLike],
+    text: PathLike | Iterable[PathLike] | WordCounts,
     heldout: PathLike | Iterable[PathLike],
     vocabulary: Collection[str],
     errors: ErrorPolicy = "replace",
@@ -25,7 +25,7 @@ def unigram_perplexity(
     predictions as a direction of a biLM makes. Every word is counted once more than it occurs.
 
     Args:
-        text: Files, folders and patterns of the training text.
+        text: Files, folders and patterns of the training text, or its words if they have been counted.
         heldout: Of the held-out text.
         vocabulary: Words that can be predicted, `<UNK>` and `</S>` among them.
         errors: What to do with lines that are not UTF-8.
@@ -35,7 +35,8 @@ def unigram_perplexity(
     for special in (UNKNOWN, SENTENCE_END):
         if special not in words:
             raise ValueError(f"The vocabulary has no {special}, which is among what is predicted.")
-    seen, asked = (_predictions(count_words(each, processes, errors), words) for each in (text, heldout))
+    counts = text if isinstance(text, WordCounts) else count_words(text, processes, errors)
+    seen, asked = (_predictions(each, words) for each in (counts, count_words(heldout, processes, errors)))
     if not asked.total():
         raise ValueError("There is no word in the held-out text.")
     total = math.log(seen.total() + len(words))

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from hf_elmo.cli import parse
-from hf_elmo.pretraining_settings import CHANGEABLE, PretrainingSettings, given_settings
+from hf_elmo.pretraining_settings import (
+    CHANGEABLE,
+    PretrainingSettings,
+    command_of,
+    given_settings,
+    public_settings,
+)
 
 GIVEN = {"text": ["train.txt"], "vocab": "vocab.txt", "output": "run"}
 
@@ -116,6 +122,17 @@ MISTAKES = [
 def test_mistakes(values, message):
     with pytest.raises((ValueError, OSError), match=message):
         settings(**values)
+
+
+def test_public_settings_have_no_folders_but_names_of_data_sets(tmp_path):
+    (tmp_path / "rows").mkdir()
+    for dataset, shown in (("owner/poems", "owner/poems"), (str(tmp_path / "rows"), "rows")):
+        given = settings(text=[], dataset=dataset, heldout=[str(tmp_path / "*.txt")], check_corpus=False)
+        assert public_settings(given)["dataset"] == shown
+        command = command_of(given)
+        assert f"--dataset {shown} --heldout '*.txt'" in command
+        assert "--no-check_corpus" in command
+        assert str(tmp_path) not in command
 
 
 def test_a_value_is_not_given_twice():

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from hf_elmo.unigram import unigram_perplexity
+from hf_elmo.vocabulary import count_words
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b"]
 
@@ -16,6 +17,8 @@ def test_by_hand(tmp_path):
     expected = math.exp(-sum(math.log(share / 12) for share in shares) / 5)
     result = unigram_perplexity(tmp_path / "train.txt", tmp_path / "heldout.txt", VOCABULARY, processes=1)
     assert result == pytest.approx(expected, rel=1e-12)
+    counts = count_words(tmp_path / "train.txt", 1)
+    assert unigram_perplexity(counts, tmp_path / "heldout.txt", VOCABULARY, processes=1) == result
 
 
 def test_markers_in_the_text_are_unknown_words(tmp_path):
