@@ -19,7 +19,7 @@ import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_card import UNKNOWN_LICENSE
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_elmo import WARM_STATE, ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .hdf5 import holds, read_hdf5, write_hdf5
@@ -430,7 +430,8 @@ def export_allennlp(
     _warn_about_readers(config)
     model = load_exactly(folder, torch.float32)
     _warn_about_mixes(model)
-    arrays = arrays_from_state_dict(config, model.state_dict())
+    weights = {name: weight for name, weight in model.state_dict().items() if name not in WARM_STATE}
+    arrays = arrays_from_state_dict(config, weights)
 
     output.mkdir(parents=True, exist_ok=True)
     write_hdf5(weight_file, arrays)
@@ -459,6 +460,10 @@ def _warn_about_readers(config: ElmoConfig) -> None:
 
 def _warn_about_mixes(model: ElmoModel) -> None:
     """Says that something learned is lost."""
+    if model.config.initial_state == "warm":
+        warnings.warn(
+            "The stored state that sentences start from is left out: the format has no place for it.", stacklevel=3
+        )
     for representation in range(len(model.mixes)):
         weights, gamma = model.layer_weights(representation)
         if gamma != 1 or (weights != weights[0]).any():

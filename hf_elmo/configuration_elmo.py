@@ -23,10 +23,16 @@ CODE_FILES = (
     "configuration_elmo.py",
     "crf.py",
     "fast_paths.py",
+    "language_model.py",
     "modeling_elmo.py",
     "modeling_elmo_heads.py",
     "modeling_elmo_pretraining.py",
+    "packing.py",
+    "padded.py",
+    "sampling.py",
+    "scoring.py",
     "softmax.py",
+    "substitutes.py",
     "tokenization_elmo.py",
     "word_splitting.py",
 )
@@ -76,6 +82,8 @@ class ElmoConfig(PreTrainedConfig):
         projection_clip: Projected LSTM outputs are clipped to plus or minus this value; `None` switches it off.
         use_skip_connections: Whether every LSTM layer but the first adds its input to its output.
         forget_bias: Constant added to the forget gate, on top of its learned bias.
+        initial_state: What the LSTMs know when a sentence begins: nothing (`"zero"`), or the mean state after a
+            sentence (`"warm"`), which is stored with the weights and made by `hf-elmo warm-state`.
         dropout: Probability of dropping an element of the input of each LSTM layer, in training only.
         layer_combination: How the layers become one vector: `"mix"` (learned weights, uniform when fresh), `"top"`,
             `"average"`, or the number of one layer (0 is the words, `num_hidden_layers` the top).
@@ -151,6 +159,7 @@ class ElmoConfig(PreTrainedConfig):
     projection_clip: float | int | None = 3.0
     use_skip_connections: bool = True
     forget_bias: float | int = 1.0
+    initial_state: Literal["zero", "warm"] = "zero"
     dropout: float | int = 0.1
 
     # Layers to one vector

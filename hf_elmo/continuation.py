@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where training goes on: a language model from any ELMo folder, with the folder's vocabulary or another one.
 
-The biLM reads characters and fits every vocabulary. Only the softmax belongs to words, so its rows move with them.
+What reads characters fits every vocabulary. The softmax belongs to words, and so does the table of a model that looks
+words up: their rows move with the words. Padding becomes the last word id, as the language model needs it.
 """
 
 import json
@@ -23,10 +24,11 @@ from hf_elmo.conversion.verify import load_config
 
 from .configuration_elmo import ElmoConfig
 from .hub import sha256_of
-from .modeling_elmo import ElmoModel
+from .modeling_elmo import WARM_STATE, ElmoModel
 from .modeling_elmo_pretraining import ElmoForPreTraining
 from .softmax import ElmoSoftmax
-from .tokenization_elmo import ElmoTokenizer
+from .tokenization_elmo import ElmoTokenizer, word_tokenizer
+from .vocabulary import SPECIAL_WORDS
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
@@ -35,12 +37,14 @@ WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 # The parts of a model that weights are named after: those within `ElmoModel`, and those around it.
 BILM_PARTS = ("character_encoder", "bilstm")
-MIXES, ALIGNMENT = "mixes", "alignment"
+MIXES, ALIGNMENT, INITIAL_STATE = "mixes", "alignment", "initial_state"
 SOFTMAX = "softmax"
+TABLE = "character_encoder.word_embedding.weight"  # of words, within `ElmoModel`
 HEAD_PARTS = ("classifier", "crf", "predicate_embedding", "qa_outputs", "task_lstm", "word_vectors")
 
 # What a task chose, and what makes one vector of the layers for it: a language model begins anew with the defaults.
 RESET_FIELDS = (
+    "initial_state",
     "layer_combination",
     "num_output_representations",
     "mix_layer_norm",
@@ -65,8 +69,8 @@ RESET_FIELDS = (
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SOFTMAX_KINDS = ("full", "sampled", "adaptive")
 
-NO_WORDS = "<S>, </S>, <UNK> and padding"
-NO_WORDS_SIZE = 4
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token")
+NO_WORDS_SIZE = len(SPECIAL_TOKENS) + 1  # and padding
 
 
 # --- What comes out --------------------------------------------------------------------------------------------------
@@ -87,6 +91,9 @@ class StartReport:
         words_new: Words of the new vocabulary that the folder's does not have.
         words_dropped: Words of the folder's vocabulary that the new one does not have.
         left_behind: Parts of the folder's model that were not taken.
+        table_rows_taken: Rows of the table of words that come from the folder, that of padding included; `None` if
+            the model has no such table.
+        table_rows_fresh: Rows of the table of words that do not.
     """
 
     folder: str
@@ -99,6 +106,8 @@ class StartReport:
     words_new: int
     words_dropped: int
     left_behind: tuple[str, ...]
+    table_rows_taken: int | None = None
+    table_rows_fresh: int | None = None
 
     @property
     def share(self) -> float:
@@ -117,6 +126,8 @@ class StartReport:
             f"{words:,} words, {self.words_shared:,} ({self.share:.2%}) of them in the folder's vocabulary, "
             f"{self.words_new:,} new; {self.words_dropped:,} dropped",
         ]
+        if self.table_rows_taken is not None:
+            lines.append(f"table of words: {self.table_rows_taken:,} rows taken, {self.table_rows_fresh:,} fresh")
         if self.left_behind:
             lines.append(f"left behind: {', '.join(self.left_behind)}")
         lines += [f"{checksum}  {name}" for name, checksum in self.weights.items()]
@@ -145,13 +156,18 @@ def start_from(
     """Makes a language model of the biLM in a folder, to go on training it.
 
     The folder may hold a language model, an encoder without a softmax, or a model with a task head, which is left
-    behind. Softmax rows of words that are in the old and in the new vocabulary are copied, bit by bit; the others are
-    fresh, as are the mixes. Every weight must be there, in its shape and finite. The model is in evaluation mode.
+    behind. Its words may be read by their bytes or code points, from a table, or both. Rows of the softmax and of the
+    table are copied, bit by bit, if their words are in the old and in the new vocabulary; the others are fresh, as are
+    the mixes. Every weight must be there, in its shape and finite. The model is in evaluation mode.
+
+    The tokenizer is the folder's with the new words; padding has the number after the last word, also if it had
+    another one in the folder.
 
     Args:
         folder: A folder that this library saved.
         vocabulary: A file, or the words themselves in its order, as `ElmoTokenizer` describes it; by default the words
-            of the folder's tokenizer.
+            of the folder's tokenizer. If that has other names for `<S>`, `</S>` and `<UNK>`, the vocabulary may have
+            either; the names remain the folder's.
         softmax: `"full"`, `"sampled"` or `"adaptive"`; by default as in the folder's config. A full and a sampled
             softmax have the same rows. An adaptive one is kept only with the same words and cutoffs.
         num_sampled: Wrong words that a sampled softmax draws; by default as in the folder's config.
@@ -173,12 +189,14 @@ def start_from(
     config = _new_config(source.config, tokenizer, dropout, softmax, num_sampled, softmax_cutoffs)
     source.check_weights()
     model = _fresh_model(config, source.dtype, seed)
-    model.elmo.load_state_dict(source.bilm, strict=False)  # the mixes stay fresh, the rest was checked
+    without_table = {name: tensor for name, tensor in source.bilm.items() if name != TABLE}
+    model.elmo.load_state_dict(without_table, strict=False)  # the mixes stay fresh, the rest was checked
     words = _words_of(tokenizer)
     old_rows = {word: row for row, word in enumerate(source.words)}
     rows = {row: old_rows[word] for row, word in enumerate(words) if word in old_rows}
-    taken = _take_softmax(source, model, rows)
-    return Start(model, tokenizer, _report(source, model, words, rows, taken))
+    softmax_taken = _take_softmax(source, model, rows)
+    table_rows = _take_table(source, model, tokenizer) if TABLE in source.bilm else None
+    return Start(model, tokenizer, _report(source, model, words, rows, softmax_taken, table_rows))
 
 
 # --- The folder ------------------------------------------------------------------------------------------------------
@@ -206,11 +224,6 @@ class _Source(NamedTuple):
         if not config.use_elmo:
             raise ValueError(
                 f"{folder} is a baseline without ELMo (use_elmo=False), so there is no biLM to go on with."
-            )
-        if config.word_input != "characters" or config.character_markers != ElmoConfig().character_markers:
-            raise ValueError(
-                f"{folder} has word_input={config.word_input!r} and character_markers={config.character_markers}: "
-                "only models that read the bytes of words, as the original does, can go on training."
             )
         tokenizer = _load_tokenizer(folder, config)
         files = _weight_files(folder)
@@ -241,16 +254,12 @@ class _Source(NamedTuple):
             encoder = ElmoModel(self.config)
         bilm = _shapes({name: t for name, t in encoder.state_dict().items() if name.split(".")[0] in BILM_PARTS})
         _check_tensors(self.folder, bilm, self.bilm, self.prefix)
+        if TABLE in self.bilm:
+            self._check_words("table of words", self.config.pad_token_id)
         if not self.softmax:
             return
         num_words = self.config.vocab_size - 1
-        if self.tokenizer.pad_token_id != num_words or len(self.tokenizer) != self.config.vocab_size:
-            raise ValueError(
-                f"{self.folder}: the tokenizer has {len(self.tokenizer)} words with padding as number "
-                f"{self.tokenizer.pad_token_id}, but the softmax is for vocab_size={self.config.vocab_size} with "
-                "padding as the last, so it is unknown which row belongs to which word. Put the tokenizer that the "
-                "model was trained with into the folder."
-            )
+        self._check_words(SOFTMAX, num_words)
         adaptive = self.config.softmax == "adaptive"
         with torch.device("meta"):
             softmax = ElmoSoftmax(
@@ -260,6 +269,16 @@ class _Source(NamedTuple):
                 cutoffs=self.config.softmax_cutoffs,
             )
         _check_tensors(self.folder, _shapes(softmax.state_dict()), self.softmax, f"{SOFTMAX}.")
+
+    def _check_words(self, part: str, padding: int | None) -> None:
+        """Refuses a tokenizer whose words cannot be those of the rows of this part."""
+        if self.tokenizer.pad_token_id != padding or len(self.tokenizer) != self.config.vocab_size:
+            raise ValueError(
+                f"{self.folder}: the tokenizer has {len(self.tokenizer)} words with padding as number "
+                f"{self.tokenizer.pad_token_id}, but the {part} is for vocab_size={self.config.vocab_size} with "
+                f"padding as number {padding}, so it is unknown which row belongs to which word. Put the tokenizer "
+                "that the model was trained with into the folder."
+            )
 
 
 def _load_tokenizer(folder: Path, config: ElmoConfig) -> ElmoTokenizer:
@@ -271,7 +290,27 @@ def _load_tokenizer(folder: Path, config: ElmoConfig) -> ElmoTokenizer:
             f"{folder}: the tokenizer has max_characters_per_token={tokenizer.max_characters_per_token}, but the "
             f"model {config.max_characters_per_token}. They do not belong together."
         )
+    if config.word_input != "words":
+        _check_characters(folder, tokenizer, config)
     return tokenizer
+
+
+def _check_characters(folder: Path, tokenizer: ElmoTokenizer, config: ElmoConfig) -> None:
+    """Refuses a tokenizer that has other character ids than the model."""
+    characters, usual = tokenizer.characters, ElmoConfig()
+    if characters is None:
+        markers, size = usual.character_markers, usual.char_vocab_size
+        fits = config.character_markers == markers  # and then there are at least as many as bytes need
+    else:
+        markers, size = characters.markers, len(characters.characters) + 1
+        fits = (config.character_markers, config.char_vocab_size) == (markers, size)
+    if not fits:
+        raise ValueError(
+            f"{folder}: the model has character_markers={config.character_markers} and "
+            f"char_vocab_size={config.char_vocab_size}, but the tokenizer, which spells words with "
+            f"{'bytes' if characters is None else 'code points'}, has {markers} and {size}. They do not belong "
+            "together."
+        )
 
 
 def _weight_files(folder: Path) -> list[str]:
@@ -307,13 +346,14 @@ def _by_part(folder: Path, weights: Mapping[str, Tensor], prefix: str) -> dict[s
     """The weights of each part of the model; refuses those of no part that is known."""
     beginnings = {f"{prefix}{part}.": part for part in (*BILM_PARTS, MIXES, ALIGNMENT)}
     beginnings |= {f"{part}.": part for part in (SOFTMAX, *HEAD_PARTS)}
+    beginnings |= {prefix + name: INITIAL_STATE for name in WARM_STATE}
     parts: dict[str, dict[str, Tensor]] = {}
     for name, tensor in weights.items():
         part = next((part for beginning, part in beginnings.items() if name.startswith(beginning)), None)
         if part is None:
             raise ValueError(
                 f"{folder}: the weight {name!r} belongs to no part of an ELMo model; its parts are "
-                f"{', '.join(beginnings.values())}."
+                f"{', '.join(dict.fromkeys(beginnings.values()))}."
             )
         parts.setdefault(part, {})[name] = tensor
     return parts
@@ -370,43 +410,70 @@ def _new_tokenizer(
     if vocabulary is None:
         if len(old) <= NO_WORDS_SIZE:
             raise ValueError(
-                f"{source.folder} has no vocabulary, only {NO_WORDS}: a language model needs words to predict. Give "
-                "a vocabulary; `hf-elmo vocab` makes one from your text."
+                f"{source.folder} has no vocabulary, only {_no_words(old)}: a language model needs words to predict. "
+                "Give a vocabulary; `hf-elmo vocab` makes one from your text."
             )
-        tokenizer = _tokenizer_of_words(source.words, f"the vocabulary of {source.folder}", options)
-    elif isinstance(vocabulary, (str, os.PathLike)):
-        tokenizer = _tokenizer_of_file(Path(vocabulary), options)
+        tokenizer = _tokenizer_of_known_words(source.words, options)
     else:
-        tokenizer = _tokenizer_of_words(vocabulary, "the vocabulary", options)
+        tokenizer = _tokenizer_of_vocabulary(vocabulary, options)
     if len(tokenizer) <= NO_WORDS_SIZE:
-        raise ValueError(f"The vocabulary has no words, only {NO_WORDS}. `hf-elmo vocab` makes one from your text.")
+        raise ValueError(
+            f"The vocabulary has no words, only {_no_words(tokenizer)}. `hf-elmo vocab` makes one from your text."
+        )
     if tokenizer.pad_token_id != len(tokenizer) - 1:
         raise ValueError(
             f"The vocabulary has the word {tokenizer.pad_token}, which stands for padding and is never predicted. "
             "Take it out; padding gets the number after the last word."
         )
+    if old.characters is not None:
+        tokenizer.set_characters(old.characters)
     return tokenizer
 
 
-def _tokenizer_of_file(path: Path, options: dict[str, Any]) -> ElmoTokenizer:
-    try:
-        return ElmoTokenizer(path, **options)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}. Give a file of words, one a line.") from error
+def _no_words(tokenizer: ElmoTokenizer) -> str:
+    return f"{', '.join(str(getattr(tokenizer, name)) for name in SPECIAL_TOKENS)} and padding"
 
 
-def _tokenizer_of_words(words: Sequence[str], name: str, options: dict[str, Any]) -> ElmoTokenizer:
+def _tokenizer_of_known_words(words: list[str], options: dict[str, Any]) -> ElmoTokenizer:
+    """A tokenizer of the words of another one, which may be such as no file of words could hold."""
+    rust = word_tokenizer(words, unknown=options["unk_token"], padding=options["pad_token"])
+    return ElmoTokenizer(tokenizer_object=rust, add_bos_token=True, add_eos_token=True, **options)
+
+
+def _tokenizer_of_vocabulary(vocabulary: Sequence[str] | PathLike, options: dict[str, Any]) -> ElmoTokenizer:
     """A tokenizer by way of a file, which is where words are checked."""
-    for number, word in enumerate(words, start=1):
-        if not isinstance(word, str) or "\n" in word:
-            raise ValueError(f"{name}: word {number} is {word!r}, but must be a string without line ends.")
+    if isinstance(vocabulary, (str, os.PathLike)):
+        name, lines = str(vocabulary), _lines_of(Path(vocabulary))
+    else:
+        name, lines = "the vocabulary", list(vocabulary)
+        for number, word in enumerate(lines, start=1):
+            if not isinstance(word, str) or "\n" in word:
+                raise ValueError(f"{name}: word {number} is {word!r}, but must be a string without line ends.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vocab.txt")
-        path.write_bytes("".join(f"{word}\n" for word in words).encode("utf-8"))
+        path.write_bytes("".join(f"{word}\n" for word in _with_names(lines, options)).encode("utf-8"))
         try:
             return ElmoTokenizer(path, **options)
         except ValueError as error:
             raise ValueError(str(error).replace(str(path), name)) from error
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}. Give a file of words, one a line.") from error
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _with_names(lines: list[str], options: dict[str, Any]) -> list[str]:
+    """The lines of a vocabulary with the tokenizer's names for what `hf-elmo vocab` calls `<S>`, `</S>`, `<UNK>`."""
+    names = dict(zip(SPECIAL_WORDS, (options[token] for token in SPECIAL_TOKENS), strict=True))
+    words = [line.removesuffix("\r") for line in lines]
+    present = set(words)
+    if present.issuperset(names.values()) or not present.issuperset(names):
+        return lines
+    return [names.get(word, line) for word, line in zip(words, lines, strict=True)]
 
 
 def _new_config(
@@ -484,10 +551,8 @@ def _take_softmax(source: _Source, model: ElmoForPreTraining, rows: dict[int, in
         return _Taken("fresh", "the folder has none", 0)
     num_words = model.config.vocab_size - 1
     if "adaptive" not in (source.config.softmax, model.config.softmax):
-        ours, theirs = torch.tensor(list(rows)), torch.tensor(list(rows.values()))
         for name, tensor in source.softmax.items():
-            copied = tensor.index_select(0, theirs).to(model.dtype)
-            model.softmax.get_parameter(name).index_copy_(0, ours, copied)
+            _copy_rows(tensor, model.softmax.get_parameter(name), rows)
         status: Literal["kept", "partly"] = "kept" if len(rows) == num_words else "partly"
         reason = f"{len(rows):,} of {num_words:,} rows are the folder's"
         return _Taken(status, reason, len(rows) * (model.config.projection_size + 1))
@@ -499,15 +564,36 @@ def _take_softmax(source: _Source, model: ElmoForPreTraining, rows: dict[int, in
     return _Taken("fresh", "an adaptive softmax is kept only with the same words and cutoffs", 0)
 
 
+@torch.no_grad()
+def _take_table(source: _Source, model: ElmoForPreTraining, tokenizer: ElmoTokenizer) -> int:
+    """Copies the rows of words that both tables have, and that of padding; says how many."""
+    ours, theirs = tokenizer.get_vocab(), source.tokenizer.get_vocab()
+    rows = {row: theirs[word] for word, row in ours.items() if word in theirs}
+    _copy_rows(source.bilm[TABLE], model.elmo.get_parameter(TABLE), rows)
+    return len(rows)
+
+
+def _copy_rows(source: Tensor, target: Tensor, rows: dict[int, int]) -> None:
+    """Copies rows of weights; `rows` has the row of the source for each row of the target that gets one."""
+    ours, theirs = torch.tensor(list(rows)), torch.tensor(list(rows.values()))
+    target.index_copy_(0, ours, source.index_select(0, theirs).to(target.dtype))
+
+
 def _report(
-    source: _Source, model: ElmoForPreTraining, words: list[str], rows: dict[int, int], softmax: _Taken
+    source: _Source,
+    model: ElmoForPreTraining,
+    words: list[str],
+    rows: dict[int, int],
+    softmax: _Taken,
+    table_rows: int | None,
 ) -> StartReport:
     left_behind = list(source.head)
     if not _are_fresh(source.mixes, model):
         left_behind.append(MIXES)
     if source.softmax and softmax.status == "fresh":
         left_behind.append(SOFTMAX)
-    taken = softmax.parameters + sum(tensor.numel() for tensor in source.bilm.values())
+    taken = softmax.parameters + sum(tensor.numel() for name, tensor in source.bilm.items() if name != TABLE)
+    taken += (table_rows or 0) * model.config.word_embedding_size
     trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return StartReport(
         folder=str(source.folder),
@@ -520,6 +606,8 @@ def _report(
         words_new=len(words) - len(rows),
         words_dropped=len(source.words) - len(rows),
         left_behind=tuple(left_behind),
+        table_rows_taken=table_rows,
+        table_rows_fresh=None if table_rows is None else model.config.vocab_size - table_rows,
     )
 
 

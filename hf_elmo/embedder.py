@@ -4,7 +4,8 @@
 
 Sentences are read ahead some at a time, sorted by length, packed into batches of a number of words, and handed out in
 the order in which they came. Those that would make a batch of a few rows only are read together and in pieces: first
-all of them from the end to the beginning, then from the beginning to the end, each direction with its own state.
+all of them from the end to the beginning, then from the beginning to the end, each direction with its own state. If
+the state is carried from text to text, none of this is done: texts are read in their order.
 
 Shapes are written with these letters: B batch, T words of the longest sentence, N words of a batch without padding,
 n words of a piece, P projection, H cell, L LSTM layers, D = 2P.
@@ -16,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -28,17 +29,22 @@ from transformers.utils import logging
 from .configuration_elmo import ElmoConfig
 from .fast_paths import WordCache
 from .feature_cache import _evaluating
-from .modeling_elmo import ElmoModel, PackedWords
+from .modeling_elmo import ElmoModel
+from .packing import ElmoState, PackedWords, sentence_by_sentence
+from .quantization import Quantization
+from .quantization import quantize as quantize_model
 from .tokenization_elmo import ElmoTokenizer
 
 # A text, or a list of words.
 Text: TypeAlias = str | Sequence[str]
 Layers: TypeAlias = Literal["mix", "top", "average", "all"] | int
 Pooling: TypeAlias = Literal["mean", "max", "mean_max", "boundary"]
+State: TypeAlias = Literal["zero", "warm", "carry"]
 Vectors: TypeAlias = np.ndarray | Tensor
 
 LAYERS = ("mix", "top", "average", "all")
 POOLINGS = ("mean", "max", "mean_max", "boundary")
+STATES: tuple[State, ...] = ("zero", "warm", "carry")
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 BATCH_TOKENS = 4096
@@ -82,8 +88,15 @@ class _Request:
 class ElmoEmbedder:
     """Computes the vectors of any number of texts, of any length, in bounded memory.
 
-    The vectors of a text do not depend on other texts; the order of the results is that of the texts. A text is a
-    string, which the tokenizer splits into words, or a list of words. It is read as one sentence, however long.
+    The vectors of a text do not depend on other texts, unless the state is carried; the order of the results is that
+    of the texts. A text is a string, which the tokenizer splits into words, or a list of words. It is read as one
+    sentence, however long.
+
+    What a text starts from is its `state`. `"zero"` is nothing. `"warm"` is the mean state after a sentence, which a
+    folder made by `hf-elmo warm-state` has with its weights. `"carry"` is what the text before left, as in the
+    original programs: texts are read in the given order, `carry_batch` of them at a time, and each starts where the
+    one at the same place of the batch before ended; every call begins with zeros. So vectors depend on the order and
+    on `carry_batch`.
 
     Args:
         model: An `ElmoModel`, or a model with a head, whose encoder is used. It is used as it is, not copied, and
@@ -91,6 +104,11 @@ class ElmoEmbedder:
         tokenizer: The tokenizer of the model; by default one for models that read bytes, as the published ones do.
         device: Where to compute; by default where the model is.
         dtype: The precision to compute in; by default that of the model.
+        state: `"zero"`, `"warm"` or `"carry"`; by default what the model's config says, zero or warm.
+        carry_batch: With `"carry"`, how many texts are read at a time.
+        batch_invariant: Whether the vectors of a text are the same to the last bit, whatever it is encoded with and
+            however many threads the process has; otherwise they are up to rounding. Texts are read one by one then,
+            with one thread, which takes longer. By default so if the state is warm.
 
     Example:
         >>> embedder = ElmoEmbedder.from_pretrained("my-elmo")  # doctest: +SKIP
@@ -106,6 +124,9 @@ class ElmoEmbedder:
         *,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
+        state: State | None = None,
+        carry_batch: int = 1,
+        batch_invariant: bool | None = None,
     ):
         encoder = getattr(model, "base_model", model)
         if getattr(getattr(encoder, "config", None), "model_type", None) != ElmoConfig.model_type:
@@ -117,6 +138,10 @@ class ElmoEmbedder:
         self.tokenizer = _default_tokenizer(self.model.config) if tokenizer is None else tokenizer
         if device is not None or dtype is not None:
             cast(nn.Module, self.model).to(device=device, dtype=None if dtype is None else _dtype(dtype))
+        self.state: State = self.model.config.initial_state if state is None else state
+        check_state(cast(ElmoConfig, self.model.config), self.state, carry_batch, batch_invariant)
+        self.carry_batch = carry_batch
+        self.batch_invariant = self.state == "warm" if batch_invariant is None else batch_invariant
         self._warned = False
 
     @classmethod
@@ -126,6 +151,10 @@ class ElmoEmbedder:
         *,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
+        state: State | None = None,
+        carry_batch: int = 1,
+        batch_invariant: bool | None = None,
+        quantize: Quantization | None = None,
         **options: Any,
     ) -> "ElmoEmbedder":
         """An embedder with the model and the tokenizer of a folder or of a repository on the Hub.
@@ -134,10 +163,17 @@ class ElmoEmbedder:
             name_or_path: The folder or repository, of an encoder or of a model with a head.
             device: Where to compute; by default on the GPU if there is one.
             dtype: The precision to compute in; by default the one the weights are stored in.
+            state: As of the class, and so are `carry_batch` and `batch_invariant`.
+            carry_batch: As of the class.
+            batch_invariant: As of the class.
+            quantize: `"int8"` or `"float16"` for smaller weights, which is faster on the CPU and less exact; by
+                default the weights as they are. It computes on the CPU and in single precision, see `quantize`.
             options: For `from_pretrained` of the model and of the tokenizer: `revision`, `token` and the like.
         """
         if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+            device = "cuda" if torch.cuda.is_available() and quantize is None else "cpu"
+        if quantize is not None and dtype is None:
+            dtype = torch.float32
         wanted = "auto" if dtype is None else _dtype(dtype)
         verbosity = logging.get_verbosity()
         logging.set_verbosity_error()  # what is missing is told here, and a head is left out on purpose
@@ -154,7 +190,16 @@ class ElmoEmbedder:
         missing = sorted(name for name in report["missing_keys"] if not name.startswith("mixes."))
         if missing:
             raise ValueError(f"{name_or_path} lacks weights: {', '.join(missing[:5])}. Get them again.")
-        return cls(model.eval(), ElmoTokenizer.from_pretrained(name_or_path, **options), device=device)
+        if quantize is not None:
+            quantize_model(model, quantize)
+        return cls(
+            model.eval(),
+            ElmoTokenizer.from_pretrained(name_or_path, **options),
+            device=device,
+            state=state,
+            carry_batch=carry_batch,
+            batch_invariant=batch_invariant,
+        )
 
     def encode(
         self,
@@ -178,7 +223,8 @@ class ElmoEmbedder:
             pooling: `None` for a vector a word, or how they become one: their `"mean"`, `"max"`, both with
                 `"mean_max"`, or the vectors at the end and at the beginning with `"boundary"`. A text without words
                 is pooled from its boundaries.
-            batch_tokens: Words, boundaries included, to compute at a time. It changes memory and speed only.
+            batch_tokens: Words, boundaries included, to compute at a time. It changes memory and speed only; how many
+                texts are read at a time with a carried state, or if `batch_invariant`, does not depend on it.
             dtype: Precision of the results: `"float32"`, `"float16"` and so on; by default that of the model.
             is_split_into_words: `True` if all texts must be lists of words, `False` if all must be strings; by
                 default each of them can be the one or the other.
@@ -316,12 +362,31 @@ class ElmoEmbedder:
     ) -> Iterator[Vectors]:
         cache = WordCache(REMEMBERED_WORDS)  # of its own, so that a stream does not depend on what was read before it
         with _bar(show_progress) as bar:
+            if self.state == "carry":
+                yield from self._stream_carrying(sentences, request, cache, bar.update)
+                return
             for window in _windows(sentences, BATCHES_AHEAD * request.batch_tokens):
                 with self._reading(cache):  # not while the generator waits, as others may use the model meanwhile
                     results = self._encode_window(window, request, bar.update)
                 results.reverse()
                 while results:
                     yield results.pop()
+
+    def _stream_carrying(
+        self, sentences: Iterator[list[str]], request: _Request, cache: WordCache, progress: Callable[[int], Any]
+    ) -> Iterator[Vectors]:
+        """Reads the sentences in their order, each from the state of its place in the batch before."""
+        state: ElmoState | None = None
+        boundaries = self._boundaries()
+        while batch := list(islice(sentences, self.carry_batch)):
+            rows, longest = len(batch), max(map(len, batch)) + sum(boundaries)
+            with self._reading(cache):
+                start = self._zeros(rows) if state is None else state.for_batch(rows)
+                read = self._read_in_pieces if rows * longest > request.batch_tokens else self._read
+                vectors, state = read(batch, request, start)  # only the last batch may be smaller
+                results = [self._finished(vectors_of_one, boundaries, request) for vectors_of_one in vectors]
+            progress(sum(map(len, batch)))
+            yield from results
 
     def _encode_window(
         self, window: list[list[str]], request: _Request, progress: Callable[[int], Any]
@@ -331,25 +396,44 @@ class ElmoEmbedder:
         lengths = [len(words) + sum(boundaries) for words in window]
         for numbers, read in self._batches(lengths, request.batch_tokens):
             batch = [window[number] for number in numbers]
-            for number, vectors in zip(numbers, read(batch, request), strict=True):
+            rows = len(batch)
+            start = self.model.first_state(rows) if self.state == "warm" else self._zeros(rows)
+            for number, vectors in zip(numbers, read(batch, request, start)[0], strict=True):
                 results[number] = self._finished(vectors, boundaries, request)
             progress(sum(map(len, batch)))
         return results
 
+    def _zeros(self, rows: int) -> ElmoState:
+        weight = next(self.model.parameters()).detach()
+        return ElmoState.zeros(cast(ElmoConfig, self.model.config), rows, weight)
+
     @contextmanager
     def _reading(self, cache: WordCache) -> Iterator[None]:
-        """Makes the model ready, and afterwards as it was; a cache of words that it has already is used."""
+        """Makes the model ready, and afterwards as it was; a cache of words that it has already is used.
+
+        None is used if texts are read one by one.
+        """
         encoder = self.model.character_encoder
         before = encoder.cache
         encoder.cache = cache if before is None else before
+        alone = sentence_by_sentence() if self.batch_invariant else nullcontext()
         try:
-            with _evaluating(self.model), torch.no_grad(), torch.autocast(self.model.device.type, enabled=False):
+            with (
+                _evaluating(self.model),
+                torch.no_grad(),
+                torch.autocast(self.model.device.type, enabled=False),
+                alone,
+            ):
                 yield
         finally:
             encoder.cache = before
 
     def _batches(self, lengths: list[int], batch_tokens: int) -> Iterator[tuple[list[int], Callable[..., Any]]]:
         """Numbers of sentences that are read at a time, longer ones first, and how."""
+        if self.batch_invariant:
+            for number, length in enumerate(lengths):
+                yield [number], self._read_in_pieces if length > BATCH_TOKENS else self._read
+            return
         order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
         long = [number for number in order if lengths[number] * FEWEST_ROWS > batch_tokens]
         if long:
@@ -389,32 +473,42 @@ class ElmoEmbedder:
         names = ("input_ids", "character_ids", "attention_mask")
         return {name: encoded[name].to(self.model.device) for name in names}
 
-    def _read(self, batch: list[list[str]], request: _Request) -> list[Tensor]:
-        """What is asked for of each sentence, (T, D) or (L + 1, T, D), by one call of the model."""
+    def _read(self, batch: list[list[str]], request: _Request, start: ElmoState) -> tuple[list[Tensor], ElmoState]:
+        """What is asked for of each sentence, (T, D) or (L + 1, T, D), by one call of the model; and its state.
+
+        The state to start from has a row for each sentence.
+        """
         inputs = self._inputs(batch)
         is_mix = request.read_layers == "mix"
-        outputs = self.model(**inputs, output_hidden_states=not is_mix, return_dict=True)
+        outputs = self.model(
+            **inputs, initial_state=start, output_hidden_states=not is_mix, output_state=True, return_dict=True
+        )
         vectors = outputs.last_hidden_state if is_mix else _chosen(outputs.hidden_states, request.read_layers)
         vectors = vectors.to("cpu", request.read_dtype or vectors.dtype)
         lengths = inputs["attention_mask"].sum(dim=1).tolist()
         # Copies, as parts of a batch would keep all of it in memory.
-        return [vectors[row, ..., :length, :].clone() for row, length in enumerate(lengths)]
+        return [vectors[row, ..., :length, :].clone() for row, length in enumerate(lengths)], outputs.state
 
-    def _read_in_pieces(self, batch: list[list[str]], request: _Request) -> list[Tensor]:
+    def _read_in_pieces(
+        self, batch: list[list[str]], request: _Request, start: ElmoState
+    ) -> tuple[list[Tensor], ElmoState]:
         """As `_read`, for sentences that may be long; only what is returned, and half of it, grows with them."""
         inputs = self._inputs(batch)
         packing = PackedWords.from_mask(inputs["attention_mask"].bool())
-        pieces = _pieces(packing.batch_sizes, request.batch_tokens)
+        pieces = _pieces(packing.batch_sizes, BATCH_TOKENS if self.batch_invariant else request.batch_tokens)
         words = self._encode_words(inputs, packing, pieces)  # (N, P)
         bilstm = self.model.bilstm
+        rows = packing.row_order[: packing.batch_sizes[0]]  # those that are not empty
+        start = ElmoState(*(part.to(words) for part in start))
+        from_left, from_right = _directions(start, rows)
         backward = [torch.empty_like(words) for _ in bilstm.backward_layers]
-        for piece, layers in self._sweep(bilstm.backward_layers, words, packing.reverse, pieces):
+        for piece, layers in self._sweep(bilstm.backward_layers, words, packing.reverse, pieces, from_right):
             for whole, layer in zip(backward, layers, strict=True):
                 whole[piece] = layer
 
         result: Tensor | None = None
         in_order = torch.arange(len(words), device=words.device)
-        for piece, layers in self._sweep(bilstm.forward_layers, words, in_order, pieces):
+        for piece, layers in self._sweep(bilstm.forward_layers, words, in_order, pieces, from_left):
             halves = [(words[piece], words[piece]), *zip(layers, (whole[piece] for whole in backward), strict=True)]
             both = [torch.cat(pair, dim=1) for pair in halves]  # L + 1 of (n, D)
             vectors = self._mix(both) if request.read_layers == "mix" else _chosen(both, request.read_layers)
@@ -422,27 +516,31 @@ class ElmoEmbedder:
                 shape = (*vectors.shape[:-2], len(words), vectors.shape[-1])
                 result = torch.empty(shape, dtype=request.read_dtype or vectors.dtype)
             result[..., piece.cpu(), :] = vectors.to("cpu", result.dtype)
-        return _by_sentence(cast(Tensor, result), packing, inputs["attention_mask"])
+        ended = ElmoState(
+            hidden=start.hidden.index_copy(1, rows, torch.cat([from_left.hidden, from_right.hidden], dim=2)),
+            cell=start.cell.index_copy(1, rows, torch.cat([from_left.cell, from_right.cell], dim=2)),
+        )
+        return _by_sentence(cast(Tensor, result), packing, inputs["attention_mask"]), ended
 
     def _encode_words(self, inputs: dict[str, Tensor], packing: PackedWords, pieces: list["_Piece"]) -> Tensor:
         """(N, P) word vectors, computed piece by piece."""
         characters, word_ids = packing.pack(inputs["character_ids"]), packing.pack(inputs["input_ids"])
-        encoder = self.model.character_encoder
+        spell = self.model._spell
         return torch.cat(
-            [encoder(characters[piece.start : piece.end], word_ids[piece.start : piece.end]) for piece in pieces]
+            [spell(characters[piece.start : piece.end], word_ids[piece.start : piece.end]) for piece in pieces]
         )
 
     def _sweep(
-        self, stack: nn.ModuleList, words: Tensor, order: Tensor, pieces: list["_Piece"]
+        self, stack: nn.ModuleList, words: Tensor, order: Tensor, pieces: list["_Piece"], state: ElmoState
     ) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Reads the words in this order with one direction; yields the places of each piece and L layers (n, P)."""
-        config, rows = self.model.config, pieces[0].batch_sizes[0]
-        hidden = words.new_zeros(config.num_hidden_layers, rows, config.projection_size)
-        cell = words.new_zeros(config.num_hidden_layers, rows, config.cell_size)
+        """Reads the words in this order with one direction; yields the places of each piece and L layers (n, P).
+
+        The state of the direction, (L, rows, P) and (L, rows, H), goes along: in the end it is that after the words.
+        """
         for piece in pieces:
             rows, places = piece.batch_sizes[0], order[piece.start : piece.end]
-            layers, hidden, cell = self.model.bilstm.read(
-                stack, words[places], piece.batch_sizes, hidden[:, :rows], cell[:, :rows]
+            layers, state.hidden[:, :rows], state.cell[:, :rows] = self.model.bilstm.read(
+                stack, words[places], piece.batch_sizes, state.hidden[:, :rows], state.cell[:, :rows]
             )
             yield places, layers
 
@@ -459,6 +557,12 @@ class _Piece:
     start: int
     end: int
     batch_sizes: list[int]
+
+
+def _directions(state: ElmoState, rows: Tensor) -> list[ElmoState]:
+    """The state of these rows, forward and backward; copies."""
+    hidden, cell = (part[:, rows].chunk(2, dim=2) for part in state)
+    return [ElmoState(hidden=hidden[side].clone(), cell=cell[side].clone()) for side in range(2)]
 
 
 def _pieces(batch_sizes: list[int], words: int) -> list[_Piece]:
@@ -529,6 +633,25 @@ def check_layers(config: ElmoConfig, layers: Any) -> None:
         raise ValueError(f"layers={layers!r} is not possible: it is {_listed(LAYERS)}, or a number from 0 to {top}.")
 
 
+def check_state(config: ElmoConfig, state: Any, carry_batch: Any = 1, batch_invariant: bool | None = None) -> None:
+    """Raises if texts cannot be read in this way by a model with this config."""
+    if state not in STATES:
+        raise ValueError(f"state={state!r} is not possible: it is {_listed(STATES)}.")
+    if state == "warm" and config.initial_state != "warm":
+        raise ValueError(
+            "state='warm' needs a model with a stored state (initial_state='warm'), and this one has none. Make a "
+            "folder with one: hf-elmo warm-state FOLDER TEXT --output NEW_FOLDER"
+        )
+    if isinstance(carry_batch, bool) or not isinstance(carry_batch, int) or carry_batch < 1:
+        raise ValueError(f"carry_batch={carry_batch!r} is not possible: it must be a whole number from 1 on.")
+    if carry_batch != 1 and state != "carry":
+        raise ValueError(f"carry_batch={carry_batch} is for state='carry', but the state is {state!r}.")
+    if state == "carry" and batch_invariant:
+        raise ValueError(
+            "batch_invariant=True is not possible with state='carry': vectors depend on the texts before."
+        )
+
+
 def _default_tokenizer(config: ElmoConfig) -> ElmoTokenizer:
     tokenizer = ElmoTokenizer(max_characters_per_token=config.max_characters_per_token)
     usual = ElmoConfig()
@@ -552,4 +675,4 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-__all__ = ["ElmoEmbedder", "check_layers"]
+__all__ = ["ElmoEmbedder", "check_layers", "check_state"]

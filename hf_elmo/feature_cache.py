@@ -66,6 +66,7 @@ CONFIG_FIELDS = (
     "projection_clip",
     "use_skip_connections",
     "forget_bias",
+    "initial_state",
 )
 
 # Values of each weight that are looked at in every call, to notice changes that PyTorch does not count.

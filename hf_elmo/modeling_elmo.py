@@ -13,6 +13,7 @@ matrix, in the order that `PackedWords` describes.
 """
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -39,57 +40,24 @@ from .fast_paths import (
     read_without_gradient,
     row_keys,
 )
+from .packing import (
+    ElmoState,
+    PackedWords,
+    has_boundaries,
+    put_back,
+    reads_sentence_by_sentence,
+    with_boundaries,
+)
+from .padded import LAYER_NORM_EPSILON, read_padded
 
 # The convolutions see this many words at a time, which bounds their memory and does not change their result.
 WORDS_PER_CHUNK = 512
 
-LAYER_NORM_EPSILON = 1e-12
+# Names of what is stored of the state that sentences start from.
+WARM_STATE = ("warm_hidden", "warm_cell")
 
 
 # --- What goes in and what comes out ---------------------------------------------------------------------------------
-
-
-class ElmoState(NamedTuple):
-    """Where the LSTMs stand after the last word they read, for each sentence of a batch.
-
-    The model never keeps a state: pass it in as `initial_state`, get it back with `output_state=True`. To read text in
-    the manner of the original programs, which carried the state from batch to batch by row number:
-
-        state = None
-        for batch in batches:
-            rows = len(batch["input_ids"])
-            outputs = model(**batch, initial_state=state and state.for_batch(rows), output_state=True)
-            state = outputs.state if state is None else state.updated(outputs.state)
-
-    Args:
-        hidden: The projected outputs (L, B, 2P), the forward half first.
-        cell: The LSTM cells (L, B, 2H), the forward half first.
-    """
-
-    hidden: Tensor
-    cell: Tensor
-
-    def for_batch(self, rows: int) -> "ElmoState":
-        """The state of the first `rows` sentences, with zeros for those this state does not have."""
-        return ElmoState(hidden=_first_rows(self.hidden, rows), cell=_first_rows(self.cell, rows))
-
-    def updated(self, newer: "ElmoState") -> "ElmoState":
-        """The newer state, followed by the rows of this one that a smaller batch left untouched."""
-        rows = newer.hidden.shape[1]
-        return ElmoState(
-            hidden=torch.cat([newer.hidden, self.hidden[:, rows:]], dim=1),
-            cell=torch.cat([newer.cell, self.cell[:, rows:]], dim=1),
-        )
-
-    def detach(self) -> "ElmoState":
-        """The same state, cut off from the gradient."""
-        return ElmoState(hidden=self.hidden.detach(), cell=self.cell.detach())
-
-
-def _first_rows(state: Tensor, rows: int) -> Tensor:
-    layers, available, width = state.shape
-    missing = state.new_zeros(layers, max(rows - available, 0), width)
-    return torch.cat([state[:, :rows], missing], dim=1)
 
 
 @dataclass
@@ -115,56 +83,6 @@ class LayerWeights(NamedTuple):
 
     weights: Tensor  # (L + 1,), sums to 1
     gamma: Tensor  # ()
-
-
-# --- Padding out, padding in -----------------------------------------------------------------------------------------
-
-
-@dataclass
-class PackedWords:
-    """The order in which the words of a padded batch stand in a matrix without padding.
-
-    First all first words, then all second words, and so on; within a step the sentences stand by falling length. So
-    step t is a contiguous block of `batch_sizes[t]` rows, and the sentences that go on are always the first ones. A
-    sentence is whatever the mask leaves of a row, in order: padding may be on either side or in between.
-    """
-
-    positions: Tensor  # (N,) index of each word in the batch flattened to (B * T)
-    reverse: Tensor  # (N,) the word at the mirrored place of the same sentence; its own inverse
-    batch_sizes: list[int]  # words of each step
-    row_order: Tensor  # (B,) rows of the batch by falling length
-
-    @classmethod
-    @torch.compiler.disable
-    def from_mask(cls, mask: Tensor) -> "PackedWords":
-        """Packs the words where `mask` (B, T) is true."""
-        lengths, row_order = mask.sum(dim=1).sort(descending=True, stable=True)  # (B,), (B,)
-        sorted_mask = mask[row_order]
-        rows, columns = sorted_mask.nonzero(as_tuple=True)  # (N,) row by row
-        steps = (sorted_mask.cumsum(dim=1) - 1)[rows, columns]  # (N,) how many words of the row come before
-        steps, order = steps.sort(stable=True)
-        rows, columns = rows[order], columns[order]  # (N,) step by step
-
-        all_lengths: list[int] = lengths.tolist()
-        longest = all_lengths[0] if all_lengths else 0
-        offsets = torch.arange(longest, device=mask.device)
-        sizes = (lengths.unsqueeze(0) > offsets.unsqueeze(1)).sum(dim=1)  # (longest,)
-        starts = sizes.cumsum(dim=0) - sizes
-        return cls(
-            positions=row_order[rows] * mask.shape[1] + columns,
-            reverse=starts[lengths[rows] - 1 - steps] + rows,
-            batch_sizes=sizes.tolist(),
-            row_order=row_order,
-        )
-
-    def pack(self, padded: Tensor) -> Tensor:
-        """(B, T, *) to (N, *)."""
-        return padded.flatten(0, 1)[self.positions]
-
-    def unpack(self, packed: Tensor, rows: int, columns: int) -> Tensor:
-        """(N, D) to (B, T, D) with zeros at padding."""
-        padded = packed.new_zeros(rows * columns, packed.shape[1]).index_copy(0, self.positions, packed)
-        return padded.view(rows, columns, packed.shape[1])
 
 
 # --- Characters to words ---------------------------------------------------------------------------------------------
@@ -503,6 +421,27 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     _no_split_modules = ["ElmoWordEncoder", "ElmoLstmLayer"]
+    # A model that is asked to start from zeros leaves the stored state where it is.
+    _keys_to_ignore_on_load_unexpected = [rf"(^|\.)({'|'.join(WARM_STATE)})$"]
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str] | None, *model_args: Any, **kwargs: Any
+    ) -> Any:
+        """As in every transformers model; refuses `initial_state="warm"` for weights that have no such state."""
+        wants_report = kwargs.pop("output_loading_info", False)
+        loaded: Any = super().from_pretrained(
+            pretrained_model_name_or_path, *model_args, output_loading_info=True, **kwargs
+        )
+        model, report = loaded
+        lacking = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+        if any(name.rpartition(".")[2] in WARM_STATE for name in lacking):
+            raise ValueError(
+                f"initial_state='warm' needs a stored state, and {pretrained_model_name_or_path} has none that fits. "
+                "Make a folder with one: hf-elmo warm-state FOLDER TEXT --output NEW_FOLDER; or load it with "
+                "initial_state='zero'."
+            )
+        return (model, report) if wants_report else model
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -532,16 +471,22 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.ones_(module.gamma)
         elif isinstance(module, ElmoAlignment):
             init.eye_(module.matrix)
+        elif isinstance(module, ElmoModel) and self.config.initial_state == "warm":
+            init.zeros_(module.warm_hidden)
+            init.zeros_(module.warm_cell)
 
 
 class ElmoModel(ElmoPreTrainedModel):
     """Words in, one contextual vector a word out.
 
     Every call stands for itself: the vectors of a sentence depend on nothing but the sentence, whatever else is in the
-    batch and whatever was read before, unless an `initial_state` is passed in.
+    batch and whatever was read before, unless an `initial_state` is passed in. Up to rounding, that is; within
+    `sentence_by_sentence` to the last bit.
     """
 
     _auto_class = "AutoModel"
+    warm_hidden: Tensor  # (L, 2P)
+    warm_cell: Tensor  # (L, 2H)
 
     def __init__(self, config: ElmoConfig):
         super().__init__(config)
@@ -551,6 +496,9 @@ class ElmoModel(ElmoPreTrainedModel):
         self.mixes = nn.ModuleList(ElmoScalarMix(config) for _ in range(mixes))
         if config.use_alignment:
             self.alignment = ElmoAlignment(config)
+        if config.initial_state == "warm":
+            for name, size in zip(WARM_STATE, (config.projection_size, config.cell_size), strict=True):
+                self.register_buffer(name, torch.zeros(config.num_hidden_layers, 2 * size))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -583,6 +531,18 @@ class ElmoModel(ElmoPreTrainedModel):
             size: How many words to keep at most, each 4 `projection_size` bytes and some; `None` for no cache.
         """
         self.character_encoder.cache = None if size is None else WordCache(size)
+
+    def first_state(self, rows: int) -> ElmoState:
+        """The state that sentences start from if none is passed in: zeros, or the one stored with a warm model."""
+        if self.config.initial_state == "zero":
+            return ElmoState.zeros(cast(ElmoConfig, self.config), rows, next(self.parameters()).detach())
+        if not hasattr(self, WARM_STATE[0]):
+            raise ValueError(
+                "initial_state='warm' was set after this model was made, so it has no stored state. Load it with "
+                "from_pretrained(folder, initial_state='warm'), or see hf_elmo.warm_state."
+            )
+        hidden, cell = (stored.unsqueeze(1).expand(-1, rows, -1) for stored in (self.warm_hidden, self.warm_cell))
+        return ElmoState(hidden=hidden, cell=cell)
 
     def layer_weights(self, representation: int = 0) -> LayerWeights:
         """The normalised weight of each layer in the ELMo vector, and gamma.
@@ -638,7 +598,7 @@ class ElmoModel(ElmoPreTrainedModel):
                 does not read them.
             attention_mask: (B, T), 0 at positions to leave out. By default the padding rows of `character_ids`, or
                 what `input_ids` has as padding if the model reads words only.
-            initial_state: State to start from, a row for each sentence; zeros by default.
+            initial_state: State to start from, a row for each sentence; by default what the config says.
             output_hidden_states: Whether to return all layers.
             output_state: Whether to return the state after the last word.
 
@@ -652,19 +612,38 @@ class ElmoModel(ElmoPreTrainedModel):
             if character_ids is not None:
                 raise ValueError("Character ids were given twice: as the 3D input_ids and as character_ids.")
             character_ids = input_ids
+        if only_characters and torch.compiler.is_exporting():
+            raise ValueError(
+                "input_ids is missing: whether sentences need boundaries cannot be told in an exported graph. Export "
+                "the model with all that the tokenizer returns, input_ids, character_ids and attention_mask."
+            )
         character_ids, mask = self._check_inputs(input_ids, character_ids, attention_mask)  # (B, T, C), (B, T)
         markers = self.config.character_markers
-        add_boundaries = only_characters and not _has_boundaries(character_ids, mask, markers)
+        add_boundaries = only_characters and not has_boundaries(character_ids, mask, markers)
         if add_boundaries:
-            character_ids, mask = _with_boundaries(character_ids, mask, markers)  # (B, T + 2, C), (B, T + 2)
+            character_ids, mask = with_boundaries(character_ids, mask, markers)  # (B, T + 2, C), (B, T + 2)
 
-        packing = PackedWords.from_mask(mask)
-        words = self._encode_words(input_ids, character_ids, packing)  # (N, P)
-        layers, state = self._contextualize(words, packing, initial_state)  # L + 1 of (N, D)
-        representations = self._combine(layers)
+        state = self._started(initial_state, mask.shape[0])
+        if torch.compiler.is_exporting():
+            layers, representations, state = read_padded(self, input_ids, character_ids, mask, state)
+            return ElmoModelOutput(
+                last_hidden_state=representations[0],
+                hidden_states=tuple(layers) if output_hidden_states else None,
+                elmo_representations=tuple(representations) if len(representations) > 1 else None,
+                state=state if output_state else None,
+            )
+        parts = PackedWords.parts_of(mask)
+        read: list[list[Tensor]] = []
+        for part in parts:
+            words = self._encode_words(input_ids, character_ids, part)  # (N, P)
+            layers, state = self._contextualize(words, part, state)  # L + 1 of (N, D)
+            read.append([*layers, *self._combine(layers)])
+        positions = torch.cat([part.positions for part in parts])
+        packed = read[0] if len(read) == 1 else [torch.cat(tensors) for tensors in zip(*read, strict=True)]
+        layers, representations = packed[: len(layers)], packed[len(layers) :]
 
         def padded(packed: Tensor) -> Tensor:
-            vectors = packing.unpack(packed, *mask.shape)
+            vectors = put_back(packed, positions, *mask.shape)
             return vectors[:, 1:-1] if add_boundaries else vectors
 
         return ElmoModelOutput(
@@ -723,36 +702,42 @@ class ElmoModel(ElmoPreTrainedModel):
     def _encode_words(self, input_ids: Tensor | None, character_ids: Tensor | None, packing: PackedWords) -> Tensor:
         """(N, P) word vectors of what the model reads of the words."""
         characters = None if character_ids is None else packing.pack(character_ids)  # (N, C)
-        if self.config.word_input == "characters":
-            return self.character_encoder(characters)
-        return self.character_encoder(characters, packing.pack(cast(Tensor, input_ids)))
+        word_ids = None if self.config.word_input == "characters" else packing.pack(cast(Tensor, input_ids))
+        return self._spell(characters, word_ids)
 
-    def _contextualize(
-        self, words: Tensor, packing: PackedWords, initial_state: ElmoState | None
-    ) -> tuple[list[Tensor], ElmoState]:
-        """(N, P) word vectors to L+1 layers (N, D), and the state of all rows after their last word."""
-        rows, layers = len(packing.row_order), self.config.num_hidden_layers
-        expected = ((layers, rows, 2 * self.config.projection_size), (layers, rows, 2 * self.config.cell_size))
+    def _spell(self, characters: Tensor | None, word_ids: Tensor | None) -> Tensor:
+        """(N, C) character ids and (N,) word ids, as far as the model reads them, to (N, P) word vectors."""
+        encoder = self.character_encoder
+        if encoder.cache is None or not reads_sentence_by_sentence():
+            return encoder(characters, word_ids)
+        cache, encoder.cache = encoder.cache, None  # its words were spelled together with others
+        try:
+            return encoder(characters, word_ids)
+        finally:
+            encoder.cache = cache
+
+    def _started(self, initial_state: ElmoState | None, rows: int) -> ElmoState:
+        """The state that the sentences of a batch start from; refuses one that does not fit."""
         if initial_state is None:
-            initial_state = ElmoState(hidden=words.new_zeros(expected[0]), cell=words.new_zeros(expected[1]))
+            return self.first_state(rows)
+        layers = self.config.num_hidden_layers
+        expected = ((layers, rows, 2 * self.config.projection_size), (layers, rows, 2 * self.config.cell_size))
         given = (tuple(initial_state.hidden.shape), tuple(initial_state.cell.shape))
         if given != expected:
             raise ValueError(
                 f"initial_state has the shapes {given[0]} and {given[1]}, but this batch needs {expected[0]} and "
                 f"{expected[1]}. ElmoState.for_batch({rows}) gives a state for another number of sentences."
             )
-        reading = (
-            packing.batch_sizes[0] if packing.batch_sizes else 0
-        )  # sentences that are not empty, which come first
-        started = ElmoState(
-            hidden=initial_state.hidden[:, packing.row_order[:reading]],
-            cell=initial_state.cell[:, packing.row_order[:reading]],
-        )
-        contexts, ended = self.bilstm(words, packing, started)
-        state = ElmoState(
-            hidden=initial_state.hidden.index_copy(1, packing.row_order[:reading], ended.hidden),
-            cell=initial_state.cell.index_copy(1, packing.row_order[:reading], ended.cell),
-        )
+        return initial_state
+
+    @torch.compiler.disable  # a compiler would make it anew for each length
+    def _contextualize(self, words: Tensor, packing: PackedWords, state: ElmoState) -> tuple[list[Tensor], ElmoState]:
+        """(N, P) word vectors to L+1 layers (N, D), and the state of all rows of the batch after their last word."""
+        reading = packing.batch_sizes[0] if packing.batch_sizes else 0  # sentences that are not empty come first
+        rows = packing.row_order[:reading]
+        state = ElmoState(*(part.to(words) for part in state))
+        contexts, ended = self.bilstm(words, packing, ElmoState(*(part[:, rows] for part in state)))
+        state = ElmoState(*(part.index_copy(1, rows, new) for part, new in zip(state, ended, strict=True)))
         return [torch.cat([words, words], dim=1), *contexts], state
 
     def _combine(self, layers: Sequence[Tensor]) -> list[Tensor]:
@@ -773,7 +758,7 @@ class ElmoModel(ElmoPreTrainedModel):
 
 
 def _check_range(name: str, ids: Tensor, size: int) -> None:
-    if ids.numel() == 0:
+    if torch.compiler.is_exporting() or ids.numel() == 0:
         return
     smallest, largest = (int(bound) for bound in ids.aminmax())
     if smallest < 0 or largest >= size:
@@ -781,40 +766,6 @@ def _check_range(name: str, ids: Tensor, size: int) -> None:
             f"{name} has the value {smallest if smallest < 0 else largest}, but this model knows the ids 0 to "
             f"{size - 1}."
         )
-
-
-def _has_boundaries(character_ids: Tensor, mask: Tensor, markers: list[int]) -> bool:
-    """Whether the sentences begin with `<S>`; an error if only some do."""
-    if mask.numel() == 0:
-        return False
-    first = mask.int().argmax(dim=1, keepdim=True)  # (B, 1), the first word, or 0 if there is none
-    second_characters = character_ids[:, :, 1].gather(1, first).squeeze(1)  # (B,)
-    not_empty = mask.any(dim=1)
-    begin = (second_characters == markers[0]) & not_empty
-    if not begin.any():
-        return False
-    if torch.equal(begin, not_empty):
-        return True
-    raise ValueError(
-        f"Only {int(begin.sum())} of the {int(not_empty.sum())} sentences begin with <S>. Give all sentences "
-        "boundaries, or none (they are added then)."
-    )
-
-
-def _with_boundaries(character_ids: Tensor, mask: Tensor, markers: list[int]) -> tuple[Tensor, Tensor]:
-    """Puts `<S>` before and `</S>` after each sentence; (B, T, C) becomes (B, T + 2, C).
-
-    The boundaries are words of one character: begin of word, begin (end) of sentence, end of word, the rest padded.
-    """
-    begin_sentence, end_sentence, begin_word, end_word, pad_word = markers
-    rows, _, width = character_ids.shape
-    begin, end = character_ids.new_full((2, rows, 1, width), pad_word)
-    for boundary, character in ((begin, begin_sentence), (end, end_sentence)):
-        boundary[..., 0] = begin_word
-        boundary[..., 1] = character
-        boundary[..., 2] = end_word
-    present = mask.new_ones(rows, 1)
-    return torch.cat([begin, character_ids, end], dim=1), torch.cat([present, mask, present], dim=1)
 
 
 __all__ = ["ElmoModel", "ElmoModelOutput", "ElmoPreTrainedModel", "ElmoState", "LayerWeights"]

@@ -27,6 +27,7 @@ from .configuration_elmo import ElmoConfig
 from .crf import ElmoCrf
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, PackedWords
 from .modeling_elmo_pretraining import ElmoForPreTraining  # all models are looked up in this file
+from .padded import PaddedWords, read_task_lstm
 
 # The label of positions that have none, as everywhere in transformers.
 IGNORED = -100
@@ -58,6 +59,7 @@ class ElmoTaskLstm(nn.LSTM):
             dropout=config.task_dropout if config.task_lstm_layers > 1 else 0.0,
         )
 
+    @torch.compiler.disable  # a compiler would make it anew for each length
     def read(self, words: Tensor, packing: PackedWords) -> Tensor:
         """(N, X) to (N, 2 x task_lstm_size)."""
         if not packing.batch_sizes:
@@ -150,7 +152,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         mask = self._mask(character_ids, attention_mask, input_ids)
-        packing = PackedWords.from_mask(mask)
+        exporting = torch.compiler.is_exporting()
+        packing: Any = PaddedWords(mask) if exporting else PackedWords.from_mask(mask)
         parts = []
         layers = None
         if self.config.word_vector_size:
@@ -162,11 +165,12 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if self.config.predicate_embedding_size:
             _check_shape("predicate_ids", predicate_ids, mask, "1 at the predicate and 0 elsewhere")
             parts.append(self.predicate_embedding(packing.pack(cast(Tensor, predicate_ids))))
-        words = torch.cat(parts, dim=1)  # (N, X)
+        words = torch.cat(parts, dim=-1)  # (N, X)
         if self.config.task_lstm_size:
-            words = self.task_lstm.read(self.task_dropout(words), packing)
+            words = self.task_dropout(words)
+            words = read_task_lstm(self.task_lstm, words, mask) if exporting else self.task_lstm.read(words, packing)
         if self.config.elmo_at_output:
-            words = torch.cat([words, self.elmo_dropout(packing.pack(representations[-1]))], dim=1)
+            words = torch.cat([words, self.elmo_dropout(packing.pack(representations[-1]))], dim=-1)
         return TaskWords(packing.unpack(words, *mask.shape), mask, layers if output_hidden_states else None)
 
     def _mask(self, character_ids: Tensor | None, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
@@ -232,8 +236,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         begin, end = begin & mask, end & mask
         first = mask & (mask.cumsum(dim=1) == 1)
         last = mask & (mask.flip(1).cumsum(dim=1).flip(1) == 1)
-        after_end = nn.functional.pad(end[:, :-1], (1, 0))
-        before_begin = nn.functional.pad(begin[:, 1:], (0, 1))
+        after_end = nn.functional.pad(end, (1, 0))[:, :-1]
+        before_begin = nn.functional.pad(begin, (0, 1))[:, 1:]
         return begin & (first | after_end), end & (last | before_begin)
 
     def _with_mix_penalty(self, loss: Tensor | None) -> Any:
@@ -333,6 +337,11 @@ class ElmoForTokenClassification(ElmoTaskModel):
             _check_labels(labels, self.num_labels, mask.shape)
         loss = None
         if self.config.use_crf:
+            if torch.compiler.is_exporting():
+                raise ValueError(
+                    "torch.export cannot export a conditional random field: hf-elmo export onnx can, and a model made "
+                    "with use_crf=False needs none."
+                )
             begin, end = self._boundaries(input_ids, character_ids, mask)
             labelled = mask & ~begin & ~end
             if labels is not None:
@@ -394,6 +403,8 @@ class ElmoPooler(nn.Module):
         return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
 
     def _check_number_of_sentences(self, begin: Tensor) -> None:
+        if torch.compiler.is_exporting():  # an exported graph cannot raise errors
+            return
         found = begin.sum(dim=1)
         wrong = found > 1 if self.num_sentences == 1 else found != 2
         if not wrong.any():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
+from .language_model import ElmoLanguageModel
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
 from .softmax import ElmoSoftmax
 
@@ -42,7 +43,7 @@ class ElmoForPreTrainingOutput(ModelOutput):
     state: ElmoState | None = None
 
 
-class ElmoForPreTraining(ElmoPreTrainedModel):
+class ElmoForPreTraining(ElmoLanguageModel, ElmoPreTrainedModel):
     """A forward and a backward language model over the words of the vocabulary."""
 
     _auto_class = "AutoModelForPreTraining"
@@ -90,7 +91,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             attention_mask: (B, T), 0 at padding.
             labels: Word ids (B, T), `input_ids` as a rule, -100 at words that are not to be predicted. From the left
                 the word at each position predicts the label after it, from the right the one before it.
-            initial_state: State to start from; zeros by default.
+            initial_state: State to start from; by default what the config says.
             output_state: Whether to return the state after the last word.
             output_logits: Whether to return the scores of all words of the vocabulary.
             num_predictions: What the sum of a direction's losses is divided by; by default the number of its
@@ -131,6 +132,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         initial_state: ElmoState | None = None,
         num_predictions: float | None = None,
         generator: torch.Generator | None = None,
+        forward_word_ids: Tensor | None = None,
+        backward_word_ids: Tensor | None = None,
     ) -> ElmoForPreTrainingOutput:
         """One step of the original's training: a window of a stream that goes on in the next call.
 
@@ -139,17 +142,26 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         is returned, cut off from the gradient.
 
         Args:
-            forward_ids: Character ids (B, S, C) in the order of the forward direction.
+            forward_ids: Character ids (B, S, C) in the order of the forward direction. A model of words does not read
+                them.
             forward_labels: Word ids (B, S) of the word that each of them predicts, or -100.
             backward_ids: Character ids (B, S, C) in the order of the backward direction.
             backward_labels: Word ids (B, S) of the word that each of them predicts, or -100.
             initial_state: State of the rows after the window before; zeros by default.
             num_predictions: As in `forward`.
             generator: As in `forward`.
+            forward_word_ids: Word ids (B, S) of the words of `forward_ids`. A character model does not read them.
+            backward_word_ids: Word ids (B, S) of the words of `backward_ids`.
         """
         rows, steps, _ = forward_ids.shape
-        for name, value in (("forward_labels", forward_labels), ("backward_labels", backward_labels)):
-            if value.shape != (rows, steps):
+        of_words = {
+            "forward_labels": forward_labels,
+            "backward_labels": backward_labels,
+            "forward_word_ids": forward_word_ids,
+            "backward_word_ids": backward_word_ids,
+        }
+        for name, value in of_words.items():
+            if value is not None and value.shape != (rows, steps):
                 raise ValueError(f"{name} has the shape {tuple(value.shape)}, but the window is {(rows, steps)}.")
         if backward_ids.shape != forward_ids.shape:
             raise ValueError(
@@ -158,7 +170,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if initial_state is None:
             initial_state = self._zero_state(forward_ids)
         hidden, cell = initial_state.hidden.chunk(2, dim=2), initial_state.cell.chunk(2, dim=2)
-        forward_words, backward_words = self._words_of_windows(forward_ids, backward_ids)
+        forward_words, backward_words = self._words_of_windows(
+            (forward_ids, backward_ids), (forward_word_ids, backward_word_ids)
+        )
         directions = (
             (self.elmo.bilstm.forward_layers, forward_words, forward_labels),
             (self.elmo.bilstm.backward_layers, backward_words, backward_labels),
@@ -178,10 +192,20 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             state=ElmoState(hidden=torch.cat(hiddens, dim=2), cell=torch.cat(cells, dim=2)).detach(),
         )
 
-    def _words_of_windows(self, forward_ids: Tensor, backward_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def _words_of_windows(
+        self, characters: tuple[Tensor, Tensor], word_ids: tuple[Tensor | None, Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
         """The words of both windows (S * B, P), step by step; together, so that each word is spelled once."""
-        ids = torch.cat([window.transpose(0, 1).flatten(0, 1) for window in (forward_ids, backward_ids)])
-        return self.elmo.character_encoder(ids).chunk(2)
+        spelled = torch.cat([window.transpose(0, 1).flatten(0, 1) for window in characters])  # (2 * S * B, C)
+        if self.config.word_input == "characters":
+            return self.elmo.character_encoder(spelled).chunk(2)
+        if word_ids[0] is None or word_ids[1] is None:
+            raise ValueError(
+                f"The word ids are missing: with word_input={self.config.word_input!r} words are looked up in a "
+                "table. Give forward_word_ids and backward_word_ids, which PretrainingData has with word_ids=True."
+            )
+        looked_up = torch.cat([cast(Tensor, window).T.flatten() for window in word_ids])  # (2 * S * B,)
+        return self.elmo.character_encoder(spelled, looked_up).chunk(2)
 
     def _zero_state(self, character_ids: Tensor) -> ElmoState:
         layers, rows = self.config.num_hidden_layers, len(character_ids)

@@ -29,7 +29,7 @@ MAX_SENTENCE_WORDS = 400  # bounds the memory; longer lines are no sentences
 
 HOW = {
     "stream": "the state is carried from sentence to sentence",
-    "sentences": "every sentence from a zero state",
+    "sentences": "every sentence by itself",
 }
 
 
@@ -136,7 +136,7 @@ def evaluate_perplexity(
         source: Files, folders and patterns, or a data set, as `CorpusReader` takes them.
         mode: `"stream"` carries the state of each row from sentence to sentence, as the original's test program does;
             which sentence comes after which, and so the result, depends slightly on `rows` and `steps`.
-            `"sentences"` begins every sentence with zeros; then it does not.
+            `"sentences"` begins every sentence with what the config says; then it does not.
         rows: That are read at the same time by each process.
         steps: Length of the windows of a stream.
         max_sentence_words: With `"sentences"`, longer ones are cut into pieces, which bounds the memory.
@@ -150,11 +150,6 @@ def evaluate_perplexity(
     Example:
         >>> str(evaluate_perplexity(model, tokenizer, "heldout.txt"))  # doctest: +SKIP
     """
-    if mode == "stream" and model.config.word_input != "characters":
-        raise ValueError(
-            f"A model with word_input={model.config.word_input!r} cannot read a stream, which has characters only. "
-            "Measure it sentence by sentence: mode='sentences'."
-        )
     data = PretrainingData(
         source,
         tokenizer,
@@ -169,6 +164,7 @@ def evaluate_perplexity(
         rank=0 if accelerator is None else accelerator.process_index,
         world_size=1 if accelerator is None else accelerator.num_processes,
         num_workers=num_workers,
+        word_ids=model.config.word_input != "characters",
         complete=True,
     )
     start = time.perf_counter()

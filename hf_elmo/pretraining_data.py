@@ -5,13 +5,15 @@
 All processes and workers pack the same sentences into the same batches, and each spells what is its own. So a batch
 does not depend on their number, and neither does the position after it, which travels with it.
 
-Words are what white space parts. They are spelled by their bytes, whether the vocabulary has them or not; the label of
-one that it has not is `<UNK>`. This holds for `<S>`, `</S>`, `<UNK>` and `<PAD>`, too, where the text has them as
-words: it cannot make a boundary of a sentence. (The original programs would take them for boundaries.)
+Words are what white space parts. They have the ids and the characters, bytes or code points, that the tokenizer gives
+to words in lists; the id of one that the vocabulary does not have is that of `<UNK>`. Only `<S>`, `</S>`, `<UNK>` and
+`<PAD>`, or what the tokenizer calls them, are ordinary unknown words where the text has them: it cannot make a
+boundary of a sentence. (The original programs would take them for boundaries.)
 """
 
 import atexit
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -26,12 +28,21 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from .corpus import BUFFER_BYTES, CorpusReader
 from .modeling_elmo_pretraining import IGNORED
 from .text_files import ErrorPolicy, start_method
-from .tokenization_elmo import BEGIN_WORD, END_WORD, PAD_WORD, SENTENCE_BOUNDARIES, ElmoTokenizer, character_row
+from .tokenization_elmo import (
+    BEGIN_WORD,
+    END_WORD,
+    PAD_WORD,
+    SENTENCE_BOUNDARIES,
+    ElmoCharacters,
+    ElmoTokenizer,
+    character_row,
+)
+from .vocabulary import SPECIAL_WORDS
 
 Mode: TypeAlias = Literal["stream", "sentences"]
 
 STATE_VERSION = 1
-REMEMBERED_WORDS = 2**17  # whose spelling is at hand; a row is 100 bytes
+REMEMBERED_WORDS = 2**17  # whose spelling is at hand; a row is 100 bytes, or 200 of code points
 
 # What stands for the boundaries among words, where the text has strings only.
 BEGIN, END = 0, 1
@@ -45,8 +56,8 @@ class PretrainingBatch:
 
     Args:
         inputs: Of this process, all int64. For a stream `forward_ids`, `forward_labels`, `backward_ids` and
-            `backward_labels`, as `forward_stream` takes them; for sentences `input_ids`, `character_ids`,
-            `attention_mask` and `labels`, as `forward` takes them.
+            `backward_labels`, on request also `forward_word_ids` and `backward_word_ids`, as `forward_stream` takes
+            them; for sentences `input_ids`, `character_ids`, `attention_mask` and `labels`, as `forward` takes them.
         num_predictions: Words and boundaries that each direction predicts in this batch, of all processes together.
         epoch: Of the text that is read next, from 0.
         state: The position after this batch, for `PretrainingData.load_state_dict`; JSON can hold it.
@@ -181,45 +192,64 @@ class _Ids(dict[Word, int]):
 
     def __init__(self, tokenizer: ElmoTokenizer):
         super().__init__()
-        if getattr(tokenizer, "characters", None) is not None:
-            raise ValueError(
-                "The tokenizer spells words with code points. Pretraining spells them with bytes: make the tokenizer "
-                "with ElmoTokenizer('vocab.txt')."
-            )
-        self.update(tokenizer.get_vocab())
-        specials = [tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token]
-        for word in (*specials, *SENTENCE_BOUNDARIES):
-            self.pop(word, None)
-        if not self:
+        words = tokenizer.get_vocab()
+        for name in _names_of_no_words(tokenizer):
+            words.pop(name, None)
+        if not words:
             raise ValueError(
                 "The tokenizer has no vocabulary, so there is no word to predict. Make one with `hf-elmo vocab`, and "
                 "the tokenizer with ElmoTokenizer('vocab.txt')."
             )
+        # Words of code points are looked up as far as they are read, so that longer ones are never found.
+        self._longest = sys.maxsize if tokenizer.characters is None else tokenizer.max_characters_per_token - 2
+        self.update({word: number for word, number in words.items() if len(word) <= self._longest})
         self[BEGIN], self[END] = tokenizer.bos_token_id, tokenizer.eos_token_id
         self.unknown: int = tokenizer.unk_token_id
 
-    def __missing__(self, word: Word) -> int:
-        return self.unknown
+    def __missing__(self, word: str) -> int:
+        if len(word) <= self._longest:
+            return self.unknown
+        return self.get(word[: self._longest], self.unknown)
+
+
+def _names_of_no_words(tokenizer: ElmoTokenizer) -> set[str]:
+    """What stands for boundaries, unknown words and padding, in the vocabulary or among the spellings."""
+    specials = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token)
+    return {*map(str, specials), *(SENTENCE_BOUNDARIES if tokenizer.characters is None else ())}
 
 
 class _Rows(dict[Word, bytes]):
     """Character rows of words, of the latest ones without being made again."""
 
-    def __init__(self, width: int):
+    def __init__(self, tokenizer: ElmoTokenizer):
         super().__init__()
-        self._width = width
-        # Words of the text that look like boundaries are none.
-        self._kept: dict[Word, bytes] = {word: _row_of_bytes(word, width) for word in SENTENCE_BOUNDARIES}
-        self._kept[BEGIN], self._kept[END] = character_row("<S>", width), character_row("</S>", width)
+        self.width = tokenizer.max_characters_per_token
+        self._characters = tokenizer.characters
+        self._kept = _rows_of_boundaries(self._characters, self.width)
+        self.dtype = np.dtype(np.uint16 if self._characters is None else np.uint32)
         self.update(self._kept)
 
     def __missing__(self, word: str) -> bytes:
         if len(self) >= REMEMBERED_WORDS:
             self.clear()
             self.update(self._kept)
-        # Past the cache of that function, which is smaller.
-        row = self[word] = character_row.__wrapped__(word, self._width)
+        if self._characters is None:
+            row = character_row.__wrapped__(word, self.width)  # past the cache of that function, which is smaller
+        else:
+            row = self._characters.row(word, self.width)
+        self[word] = row
         return row
+
+
+def _rows_of_boundaries(characters: ElmoCharacters | None, width: int) -> dict[Word, bytes]:
+    """The rows of the boundaries, and of words of the text that look like them and are none."""
+    if characters is not None:  # a string is always spelled
+        return {
+            BEGIN: characters.row(characters.begin_sentence, width),
+            END: characters.row(characters.end_sentence, width),
+        }
+    rows: dict[Word, bytes] = {word: _row_of_bytes(word, width) for word in SENTENCE_BOUNDARIES}
+    return rows | {BEGIN: character_row("<S>", width), END: character_row("</S>", width)}
 
 
 def _row_of_bytes(word: str, width: int) -> bytes:
@@ -230,13 +260,13 @@ def _row_of_bytes(word: str, width: int) -> bytes:
 
 
 class _Speller:
-    """Packed rows to arrays, of 16 bits for characters. Workers hand them over so; tensors would go through files."""
+    """Packed rows to arrays, of 16 bits for bytes. Workers hand them over so; tensors would go through files."""
 
-    def __init__(self, ids: _Ids, width: int, padding: int):
-        self._ids = ids
-        self._width = width
-        self._padding = padding
-        self._rows = _Rows(width)
+    def __init__(self, tokenizer: ElmoTokenizer, word_ids: bool):
+        self._ids = _Ids(tokenizer)
+        self._rows = _Rows(tokenizer)
+        self._padding: int = tokenizer.pad_token_id
+        self._with_word_ids = word_ids
 
     def windows(self, packed: _Packed, steps: int) -> dict[str, np.ndarray]:
         """The inputs of `forward_stream`. Where a row has ended, boundaries are read and nothing is predicted."""
@@ -266,12 +296,16 @@ class _Speller:
             for words_of_all in (forward, forward_targets, backward, backward_targets):
                 words_of_all += [END] * missing
         shape = (len(packed), steps)
-        return {
+        windows = {
             "forward_ids": self._characters(forward, shape),
             "forward_labels": self._labels(forward_targets, is_predicted),
             "backward_ids": self._characters(backward, shape),
             "backward_labels": self._labels(backward_targets, is_predicted),
         }
+        if self._with_word_ids:
+            windows["forward_word_ids"] = self._word_ids(forward).reshape(shape)
+            windows["backward_word_ids"] = self._word_ids(backward).reshape(shape)
+        return windows
 
     def sentences(self, packed: _Packed) -> dict[str, np.ndarray]:
         """The inputs of `forward`: as the tokenizer gives them, and labels. Without a sentence, an empty one."""
@@ -285,7 +319,7 @@ class _Speller:
         ids, characters = self._word_ids(words), self._characters(words, (len(words),))
         input_ids = np.full(attended.shape, self._padding)
         input_ids[attended] = ids
-        character_ids = np.zeros((*attended.shape, self._width), dtype=characters.dtype)
+        character_ids = np.zeros((*attended.shape, self._rows.width), dtype=characters.dtype)
         character_ids[attended] = characters
         labels = np.where(attended, input_ids, IGNORED) if sentences else np.full_like(input_ids, IGNORED)
         return {
@@ -297,7 +331,7 @@ class _Speller:
 
     def _characters(self, words: Sequence[Word], shape: tuple[int, ...]) -> np.ndarray:
         spelled = b"".join(map(self._rows.__getitem__, words))
-        return np.frombuffer(spelled, dtype=np.uint16).reshape(*shape, self._width)
+        return np.frombuffer(spelled, dtype=self._rows.dtype).reshape(*shape, self._rows.width)
 
     def _labels(self, words: Sequence[Word], is_predicted: np.ndarray) -> np.ndarray:
         ids = self._word_ids(words).reshape(is_predicted.shape)
@@ -480,6 +514,8 @@ class PretrainingData:
         world_size: Number of processes.
         num_workers: Processes beside this one that make the batches; by default this one makes them. The batches are
             the same. Workers ignore SIGTERM and SIGINT, which are for the process that trains.
+        word_ids: Whether the windows of a stream have word ids, too, for models that look words up in a table (a
+            `word_input` of "words" or "both"). Sentences always have them.
         complete: Whether a stream that ends gives its last windows, in which some rows are not full and have the label
             -100, for evaluation. By default it drops them. (Sentences are never dropped: the last batch is smaller. A
             process that gets none of them gets an empty sentence without labels.)
@@ -504,6 +540,7 @@ class PretrainingData:
         rank: int = 0,
         world_size: int = 1,
         num_workers: int = 0,
+        word_ids: bool = False,
         complete: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
     ):
@@ -531,7 +568,7 @@ class PretrainingData:
             reader_settings,
             _Settings(mode, rows * world_size, steps, max_sentence_words, keep_documents, complete),
             slice(rank * rows, (rank + 1) * rows),
-            _Speller(_Ids(tokenizer), tokenizer.max_characters_per_token, tokenizer.pad_token_id),
+            _Speller(tokenizer, word_ids),
             state=None,
         )
         self._batches.packer()  # tells mistakes early
@@ -557,6 +594,12 @@ class PretrainingData:
             raise
 
 
+def predicted_words(tokenizer: ElmoTokenizer) -> set[str]:
+    """The words that can be predicted, among them `<S>`, `</S>` and `<UNK>` for what may have other names there."""
+    specials = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token)
+    return set(tokenizer.get_vocab()).difference(map(str, specials)) | set(SPECIAL_WORDS)
+
+
 def _check_at_least_one(**values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < 1:
@@ -567,4 +610,4 @@ def _is_streamed(source: Any) -> bool:
     return not hasattr(source, "__len__") and hasattr(source, "__iter__")
 
 
-__all__ = ["PretrainingBatch", "PretrainingData"]
+__all__ = ["PretrainingBatch", "PretrainingData", "predicted_words"]

@@ -7,8 +7,9 @@ as wrong answers.
 """
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -233,6 +234,24 @@ class ElmoSoftmax(nn.Module):
             return self._sampled_losses(hidden, targets, sample)
         return _exact_losses(hidden, self.weight, self.bias, targets)
 
+    @torch.compiler.disable
+    @torch.no_grad()
+    def log_likelihoods(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The logarithm of the probability of each word (N,), of any kind exact and in float64, without a gradient.
+
+        Scores are multiplied in the precision of the weights, and added up so that nothing is lost by it.
+
+        Args:
+            hidden: What the words are predicted from (N, P).
+            targets: Word ids (N,), from 0 to V - 1.
+        """
+        self._check_hidden(hidden)
+        self._check_targets(hidden, targets)
+        targets = targets.long().contiguous()
+        if self.kind == "adaptive":
+            return -self._adaptive_losses(hidden, targets, _precise_losses)
+        return -_precise_losses(hidden, self.weight, self.bias, targets)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """The score of every word (N, V), whose softmax is the probability; all at once, so mind the memory.
 
@@ -265,25 +284,29 @@ class ElmoSoftmax(nn.Module):
         own = (hidden.to(precise) * target_weights.to(precise)).sum(dim=1) + target_biases
         return -nn.functional.logsigmoid(own - others)
 
-    def _adaptive_losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+    def _adaptive_losses(self, hidden: Tensor, targets: Tensor, losses_of: "_Losses | None" = None) -> Tensor:
         """The loss of the head, where each group of rare words is one class, plus that of the word in its group.
 
         Groups without a target in the batch take part, too: their weights have the gradient 0 rather than none, which
         training in several processes needs.
         """
+        losses_of = _exact_losses if losses_of is None else losses_of
         head = self.adaptive.head
         shortlist = self.adaptive.shortlist_size
         classes = targets
-        losses = hidden.new_zeros(len(hidden), dtype=_precise(hidden))
+        of_groups = []
         for number, group in enumerate(self.adaptive.tail):
             projection, output = cast(tuple[nn.Linear, nn.Linear], group)
             begin, end = self.adaptive.cutoffs[number : number + 2]
             inside = (targets >= begin) & (targets < end)
             classes = classes.masked_fill(inside, shortlist + number)
             rows = inside.nonzero().squeeze(1)
-            group_losses = _exact_losses(projection(hidden[rows]), output.weight, None, targets[rows] - begin)
+            group_losses = losses_of(projection(hidden[rows]), output.weight, None, targets[rows] - begin)
+            of_groups.append((rows, group_losses))
+        losses = losses_of(hidden, head.weight, head.bias, classes)
+        for rows, group_losses in of_groups:
             losses = losses.index_add(0, rows, group_losses)
-        return losses + _exact_losses(hidden, head.weight, head.bias, classes)
+        return losses
 
     def _check_settings(self, cutoffs: list[int] | None) -> None:
         for name in ("num_words", "projection_size"):
@@ -340,8 +363,37 @@ def _exact_losses(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: 
     return -nn.functional.logsigmoid(own - others)
 
 
+def _precise_losses(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """As `_exact_losses`, in float64: m + log s - own, for the largest score m and s, the sum of all exp(score - m).
+
+    Each block's sum has few and similar terms; only the sum over the blocks needs the precision. As s is at least 1
+    and m at least the own score, no probability exceeds 1.
+    """
+    precise, dtype = _precise(hidden), _product_dtype(hidden, weight)
+    bias = weight.new_zeros(len(weight), dtype=precise) if bias is None else bias.to(precise)
+    own = hidden.new_zeros(len(hidden), dtype=_widest(hidden.device))
+    largest = torch.full_like(own, -math.inf)
+    total = torch.zeros_like(own)
+    for rows, words in _blocks(len(hidden), len(weight)):
+        scores, inside, columns = _scores_of_block(hidden, weight, bias, targets, dtype, rows, words)
+        own[rows] += scores.gather(1, columns).masked_fill(~inside, 0).squeeze(1)
+        new_largest = torch.maximum(largest[rows], scores.amax(dim=1).to(own.dtype))
+        block = scores.sub_(new_largest.to(precise).unsqueeze(1)).exp_().sum(dim=1)
+        total[rows] = total[rows] * torch.exp(largest[rows] - new_largest) + block
+        largest[rows] = new_largest
+    return largest + total.log() - own
+
+
+# Losses (N,) of rows (N, P), from weights (V, P), a bias (V,) or none, and targets (N,).
+_Losses: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor]
+
+
 def _precise(hidden: Tensor) -> torch.dtype:
     return torch.promote_types(hidden.dtype, torch.float32)
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # Apple's processors have nothing wider
 
 
 def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:

@@ -5,6 +5,9 @@
 The text is cut into shards of a number of words. Each is computed for itself and written at once, by the process whose
 turn it is, so that an interrupted run, or one with more processes, gives the same files as any other. If one file is
 asked for, the shards stand in a folder beside it, `<output>.parts`, until they are put together.
+
+With a state that is carried from sentence to sentence no shard can be computed for itself, so such a run has one
+process and begins at the beginning.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from glob import escape
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,7 +27,19 @@ from transformers.utils import logging
 
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
-from hf_elmo.embedder import BATCH_TOKENS, LAYERS, POOLINGS, ElmoEmbedder, Layers, Progress, Text, check_layers
+from hf_elmo.embedder import (
+    BATCH_TOKENS,
+    LAYERS,
+    POOLINGS,
+    STATES,
+    ElmoEmbedder,
+    Layers,
+    Progress,
+    Text,
+    Vectors,
+    check_layers,
+    check_state,
+)
 from hf_elmo.embedding_files import (
     EXTENSIONS,
     FORMATS,
@@ -35,6 +51,7 @@ from hf_elmo.embedding_files import (
     write_json,
 )
 from hf_elmo.hub import sha256_of
+from hf_elmo.quantization import QUANTIZATIONS
 from hf_elmo.text_files import BYTE_ORDER_MARK, COMPRESSED, find_files, open_text
 from hf_elmo.version import __version__
 from hf_elmo.vocabulary import check_output
@@ -431,6 +448,29 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="words to compute at a time (default: %(default)s)",
     )
+    parser.add_argument(
+        "--state",
+        choices=STATES,
+        help="what a sentence starts from: zero; warm: the state stored with the model; carry: what the sentence "
+        "before left, as in the original programs (default: as the model's config says)",
+    )
+    parser.add_argument(
+        "--carry-batch",
+        type=int,
+        metavar="N",
+        help="with --state carry, read N sentences at a time, each from where the one N before it ended (default: 1)",
+    )
+    parser.add_argument(
+        "--batch-invariant",
+        action=argparse.BooleanOptionalAction,
+        help="read sentences one by one, so that their vectors are the same to the last bit in any text; slower "
+        "(default: if the state is warm)",
+    )
+    parser.add_argument(
+        "--quantize",
+        choices=QUANTIZATIONS,
+        help="smaller weights: faster on the CPU, and less exact (default: the weights as they are)",
+    )
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: cuda if there is one)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, if there is one")
     parser.add_argument("--overwrite", action="store_true", help="replace vectors that exist")
@@ -489,13 +529,27 @@ def _format(output: Path, asked: str | None) -> tuple[str, bool]:
 
 
 def _settings(arguments: argparse.Namespace, source: _Source, shard_format: str) -> dict[str, Any]:
-    check_layers(load_config(arguments.model), arguments.layers)
+    config = load_config(arguments.model)
+    check_layers(config, arguments.layers)
+    state = arguments.state or config.initial_state
+    check_state(
+        config, state, 1 if arguments.carry_batch is None else arguments.carry_batch, arguments.batch_invariant
+    )
+    if state == "carry" and arguments.resume:
+        raise ValueError(
+            "--resume does not go with --state carry: every vector depends on all sentences before. Begin anew, with "
+            "--overwrite."
+        )
     files = sorted(file for file in arguments.model.iterdir() if file.suffix in (".safetensors", ".json", ".txt"))
     return {
         "format": shard_format,
         "layers": arguments.layers,
         "pooling": arguments.pooling,
         "dtype": arguments.dtype,
+        "quantize": arguments.quantize,
+        "state": arguments.state,
+        "carry_batch": arguments.carry_batch,
+        "batch_invariant": arguments.batch_invariant,
         "shard_words": arguments.shard_words,
         "batch_tokens": arguments.batch_tokens,
         "forget_sentences": arguments.forget_sentences,
@@ -505,6 +559,11 @@ def _settings(arguments: argparse.Namespace, source: _Source, shard_format: str)
 
 
 def _embed(arguments: argparse.Namespace, source: _Source, job: _Job, processes: _Processes) -> None:
+    if arguments.state == "carry" and processes.count > 1:
+        raise ValueError(
+            f"--state carry does not go with {processes.count} processes: every vector depends on all sentences "
+            "before. Start it in one."
+        )
     if arguments.resume and job.is_complete():
         if processes.is_main:
             print(f"complete already: {job.output}")
@@ -512,8 +571,17 @@ def _embed(arguments: argparse.Namespace, source: _Source, job: _Job, processes:
     if processes.is_main:
         job.prepare(arguments.resume, arguments.overwrite)
     processes.wait()
-    device = processes.device if processes.device and arguments.device is None else _device(arguments.device)
-    embedder = ElmoEmbedder.from_pretrained(arguments.model, device=device, dtype=torch.float32)
+    asked = arguments.device or ("cpu" if arguments.quantize else None)
+    device = processes.device if processes.device and asked is None else _device(asked)
+    embedder = ElmoEmbedder.from_pretrained(
+        arguments.model,
+        device=device,
+        dtype=torch.float32,
+        quantize=arguments.quantize,
+        state=arguments.state,
+        carry_batch=arguments.carry_batch or 1,
+        batch_invariant=arguments.batch_invariant,
+    )
     start = time.monotonic()
     shards, words = _write_shards(arguments, embedder, source, job, processes)
     processes.wait()
@@ -534,13 +602,16 @@ def _write_shards(
     shards: list[dict[str, Any]] = []
     words = 0
     with logging.tqdm(desc="ELMo", unit=" words", unit_scale=True) as bar:
+        # The state goes on from shard to shard, so all of them are one stream.
+        all_words = map(embedder.words, source.read())
+        carried = _encoded(arguments, embedder, all_words, bar) if embedder.state == "carry" else None
         for shard in _shards(source.read(), arguments.shard_words):
             path = job.shard(shard.number)
             shards.append({"file": path.name, "first": shard.first, "sentences": len(shard.texts)})
             if shard.number % processes.count != processes.number or path.exists():
                 continue
             with open_writer(path, job.shard_format, job.writer_options) as writer:
-                for sentence in _embedded(arguments, embedder, shard, bar):
+                for sentence in _embedded(arguments, embedder, shard, bar, carried):
                     writer.add(sentence)
                     words += len(sentence.words)
     if not shards:
@@ -549,10 +620,24 @@ def _write_shards(
 
 
 def _embedded(
-    arguments: argparse.Namespace, embedder: ElmoEmbedder, shard: _Shard, bar: Progress
+    arguments: argparse.Namespace,
+    embedder: ElmoEmbedder,
+    shard: _Shard,
+    bar: Progress,
+    carried: Iterator[Vectors] | None,
 ) -> Iterator[EmbeddedSentence]:
+    """The sentences of a shard with their vectors, which come from the stream of all sentences if there is one."""
     sentences = [embedder.words(text) for text in shard.texts]
-    results = embedder.encode_stream(
+    results = _encoded(arguments, embedder, sentences, bar) if carried is None else islice(carried, len(sentences))
+    for number, (text, words, vectors) in enumerate(zip(shard.texts, sentences, results, strict=True), shard.first):
+        as_text = text.strip() if isinstance(text, str) else " ".join(text)
+        yield EmbeddedSentence(number, as_text, words, cast(np.ndarray, vectors))
+
+
+def _encoded(
+    arguments: argparse.Namespace, embedder: ElmoEmbedder, sentences: Iterable[list[str]], bar: Progress
+) -> Iterator[Vectors]:
+    return embedder.encode_stream(
         sentences,
         arguments.layers,
         arguments.pooling,
@@ -561,9 +646,6 @@ def _embedded(
         is_split_into_words=True,
         show_progress=bar,
     )
-    for number, (text, words, vectors) in enumerate(zip(shard.texts, sentences, results, strict=True), shard.first):
-        as_text = text.strip() if isinstance(text, str) else " ".join(text)
-        yield EmbeddedSentence(number, as_text, words, cast(np.ndarray, vectors))
 
 
 EMBED = Command(

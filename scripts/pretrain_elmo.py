@@ -45,12 +45,14 @@ from hf_elmo.model_card import CorpusFacts, HeldOutFigures, TrainingFacts, pretr
 from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
 from hf_elmo.perplexity import evaluate_perplexity
-from hf_elmo.pretraining_data import PretrainingBatch, PretrainingData
+from hf_elmo.pretraining_data import PretrainingBatch, PretrainingData, predicted_words
 from hf_elmo.pretraining_settings import (
     SCHEDULES_TO_THE_END,
     PretrainingSettings,
     add_settings_arguments,
+    command_of,
     given_settings,
+    public_settings,
 )
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training_curves import plot_curves
@@ -61,7 +63,6 @@ from hf_elmo.version import __version__
 
 SETTINGS, FACTS, LOG = "settings.json", "facts.json", "log.jsonl"
 CHECKPOINTS, BEST, FINAL = "checkpoints", "best", "model"
-PATHS = ("text", "dataset", "heldout", "vocab", "model", "init_from", "output")  # options that are or may be paths
 STATE = "training"  # the name of what a checkpoint has beside the model
 
 
@@ -157,6 +158,7 @@ class Run:
         set_seed(settings.seed)
         self.model, self.tokenizer, self.start = make_model(settings, self.checkpoint)
         self.model.elmo.mixes.requires_grad_(False)
+        self.source: Any = load_dataset(settings) if settings.dataset else settings.text
         self.data = self._training_data()
         self.batches_of_step = settings.gradient_accumulation_steps
         self.rows_of_step = settings.batch_size * self.accelerator.num_processes * self.batches_of_step
@@ -181,11 +183,8 @@ class Run:
 
     def _training_data(self) -> PretrainingData:
         settings = self.settings
-        source: Any = settings.text
-        if settings.dataset:
-            source = load_dataset(settings)
         return PretrainingData(
-            source,
+            self.source,
             self.tokenizer,
             mode=settings.mode,
             rows=settings.batch_size,
@@ -200,6 +199,7 @@ class Run:
             rank=self.accelerator.process_index,
             world_size=self.accelerator.num_processes,
             num_workers=settings.num_workers,
+            word_ids=self.model.config.word_input != "characters",
         )
 
     def _total_steps(self) -> int | None:
@@ -212,7 +212,7 @@ class Run:
         if settings.schedule in SCHEDULES_TO_THE_END:
             raise ValueError(
                 f"schedule {settings.schedule} has to know how many steps there are: give max_steps, or let the "
-                "corpus be checked."
+                "corpus be checked (as a whole, which is not done with a long stream)."
             )
         return None
 
@@ -220,23 +220,34 @@ class Run:
         """Figures of the text, also kept in a file; raises if there is no point in training."""
         settings = self.settings
         facts: dict[str, Any] = {"start": self.start}
-        words = set(self.tokenizer.get_vocab()) - {self.tokenizer.pad_token}  # that can be predicted
-        if settings.check_corpus and settings.text:
-            self.report = check_corpus(
-                settings.text,
+        words = predicted_words(self.tokenizer)
+        has_baseline = settings.unigram_baseline and bool(settings.heldout)
+        report = None
+        if settings.check_corpus or (has_baseline and settings.dataset):
+            report = check_corpus(
+                self.source,
+                column=settings.column,
+                name=settings.dataset or "",
                 vocabulary=words,
                 max_characters_per_token=self.model.config.max_characters_per_token,
+                code_points=self.tokenizer.characters is not None,
                 batch_size=self.rows_of_step,
                 unroll_steps=settings.unroll_steps if settings.mode == "stream" else None,
                 errors=settings.errors,
+                keep_counts=has_baseline,
             )
-            facts |= self.report.to_dict()
-        if settings.unigram_baseline and settings.text and settings.heldout:
-            facts["unigram_perplexity"] = unigram_perplexity(settings.text, settings.heldout, words, settings.errors)
+        if report is not None and settings.check_corpus:
+            self.report = report
+            facts |= report.to_dict()
+            if report.fatal:
+                _write_json(self.folder / FACTS, facts)
+                self.say(f"{report}\n")
+                report.raise_if_fatal()
+        if has_baseline:
+            counted = settings.text if report is None or report.counts is None else report.counts
+            facts["unigram_perplexity"] = unigram_perplexity(counted, settings.heldout, words, settings.errors)
+            facts["unigram_rows"] = None if report is None or report.complete else report.rows
         _write_json(self.folder / FACTS, facts)
-        if self.report is not None and self.report.fatal:
-            self.say(f"{self.report}\n")
-            self.report.raise_if_fatal()
         return facts
 
     def look_before_the_first_step(self) -> None:
@@ -244,11 +255,15 @@ class Run:
         seconds = self._seconds_of_a_step()
         if self.report is None:
             self.say(f"The text is not checked. A step takes {seconds:.2f} s.")
+        elif self.report.steps_per_epoch is None:
+            self.say(f"{self.report}\nA step takes {seconds:.2f} s.\n")
         else:
-            steps = self.report.steps_per_epoch or 0
-            self.say(f"{dataclasses.replace(self.report, seconds_per_epoch=seconds * steps)}\n")
+            epoch = seconds * self.report.steps_per_epoch
+            self.say(f"{dataclasses.replace(self.report, seconds_per_epoch=epoch)}\n")
         if "unigram_perplexity" in self.facts:
-            self.say(f"held-out perplexity of word frequencies alone: {self.facts['unigram_perplexity']:.1f}")
+            rows = self.facts["unigram_rows"]
+            of_rows = "" if rows is None else f" (counted in the first {rows:,} rows)"
+            self.say(f"held-out perplexity of word frequencies alone{of_rows}: {self.facts['unigram_perplexity']:.1f}")
 
     def _seconds_of_a_step(self) -> float:
         """The time of a step, without making one: weights and random numbers are as before."""
@@ -550,7 +565,9 @@ class Run:
     def _training_facts(self, step: int) -> TrainingFacts:
         settings, progress = self.settings, self.state.progress
         device = _device_name(self.accelerator.device)
-        positions = self.facts.get("tokens", 0) + self.facts.get("sentences", 0)  # that an epoch predicts
+        positions = 0  # that an epoch predicts
+        if self._knows_the_text():
+            positions = self.facts["tokens"] + self.facts["sentences"]
         return TrainingFacts(
             command=command_of(settings),
             settings=public_settings(settings),
@@ -570,9 +587,15 @@ class Run:
             weights_of_step=None if step == progress.step else step,
         )
 
+    def _knows_the_text(self) -> bool:
+        """Whether all of it was looked at."""
+        return "tokens" in self.facts and self.facts.get("complete", True)
+
     def _corpus_facts(self) -> CorpusFacts | None:
-        names = ("files", "sentences", "tokens", "unknown_share")
-        return CorpusFacts(**{name: self.facts[name] for name in names}) if "tokens" in self.facts else None
+        if not self._knows_the_text():
+            return None
+        names = ("sentences", "tokens", "unknown_share")
+        return CorpusFacts(files=self.facts["files"] or None, **{name: self.facts[name] for name in names})
 
     def _heldout_figures(self, measured: dict[str, Any]) -> HeldOutFigures:
         names = [Path(name).name for name in self.settings.heldout]
@@ -634,6 +657,10 @@ def make_model(
     """The model and the tokenizer: of a checkpoint, of another model folder, or fresh; and what was taken over."""
     if checkpoint is not None:
         model = ElmoForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
+        # Weights lie in the file at any address. On some processors a product rounds differently if its operands are
+        # not aligned as fresh weights are, so they get memory of their own.
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()
         return model.train(), ElmoTokenizer.from_pretrained(checkpoint), None
     if settings.init_from is not None:
         start = start_from(
@@ -651,11 +678,6 @@ def make_model(
         settings.vocab, max_characters_per_token=values.get("max_characters_per_token", 50), word_splitting="moses"
     )
     config = settings.model_config(vocab_size=len(tokenizer))
-    if settings.mode == "stream" and config.word_input != "characters":
-        raise ValueError(
-            f"A model with word_input={config.word_input!r} cannot read a stream, which has characters only: give "
-            "--mode sentences."
-        )
     if config.softmax == "sampled" and config.num_sampled >= config.vocab_size:
         raise ValueError(
             f"The softmax draws num_sampled={config.num_sampled} words, but the vocabulary has only "
@@ -696,31 +718,6 @@ def read_settings(folder: Path) -> PretrainingSettings:
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     return PretrainingSettings.from_dict(values, str(path))
-
-
-def public_settings(settings: PretrainingSettings) -> dict[str, Any]:
-    """What was set, without the folders of this machine."""
-    found = {}
-    for name, value in settings.to_dict().items():
-        if name in PATHS and value:
-            value = [Path(item).name for item in value] if isinstance(value, list) else Path(value).name
-        if value not in (None, []) and name != "quiet":
-            found[name] = value
-    return found
-
-
-def command_of(settings: PretrainingSettings) -> str:
-    """The command line that gives these settings, without the folders of this machine."""
-    words = ["hf-elmo", "pretrain"]
-    defaults = {field.name: field.default for field in dataclasses.fields(PretrainingSettings)}
-    for name, value in public_settings(settings).items():
-        if value == defaults[name]:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    return shlex.join(words)
 
 
 def _device_name(device: torch.device) -> str:

@@ -206,16 +206,6 @@ def test_fields_that_are_reset_exist():
     assert set(RESET_FIELDS) <= {field.name for field in fields(ElmoConfig)}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"word_input": "both", "word_embedding_size": 3}, {"character_markers": [261, 260, 259, 258, 257]}],
-)
-def test_models_that_do_not_read_bytes_are_refused(save, options):
-    folder, _ = save(ElmoModel, **options)
-    with pytest.raises(ValueError, match="only models that read the bytes of words"):
-        start_from(folder)
-
-
 # --- Another vocabulary ----------------------------------------------------------------------------------------------
 
 

@@ -288,8 +288,8 @@ def test_an_interrupted_run_continues_to_the_same_result(model, tmp_path, monkey
     written = []
     embedded = script._embedded
 
-    def dying(arguments, embedder, shard, bar):
-        for number, sentence in enumerate(embedded(arguments, embedder, shard, bar)):
+    def dying(arguments, embedder, shard, bar, carried):
+        for number, sentence in enumerate(embedded(arguments, embedder, shard, bar, carried)):
             if shard.number == 3 and number == 2:
                 raise KeyboardInterrupt
             yield sentence

@@ -206,7 +206,7 @@ def test_command(files, tokenizer, model, capsys, tmp_path):
         f"words: {expected.words}, of which {expected.unknown_share:.2%} are not in the vocabulary; "
         f"{expected.predictions} predictions in each direction"
     )
-    assert lines[3] == "how: full softmax, every sentence from a zero state"
+    assert lines[3] == "how: full softmax, every sentence by itself"
     assert lines[4].endswith(" words/s, on cpu")
     record = json.loads((tmp_path / "result.json").read_text())
     assert record["both"] == pytest.approx(expected.both)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
-from hf_elmo import ElmoForPreTraining, ElmoModel
+from hf_elmo import ElmoForPreTraining, ElmoModel, corpus_check
 from hf_elmo.cli import main
 from hf_elmo.hub import verify_checksums
 from hf_elmo.scripts.pretrain_elmo import pretrain, read_settings
@@ -159,15 +159,83 @@ def test_workers_change_nothing(folder):
     assert losses_of(folder / "workers-0").equal(losses_of(folder / "workers-2"))
 
 
-def test_data_set(folder):
+def write_data_set(folder, rows) -> str:
     (folder / "data").mkdir()
-    lines = (folder / "train.txt").read_text(encoding="utf-8").splitlines()
-    rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
-    (folder / "data" / "train.jsonl").write_text(rows, encoding="utf-8")
-    for name, streaming in (("run", False), ("streamed", True)):
-        values = {"dataset": str(folder / "data"), "streaming": streaming, "max_steps": 3}
-        pretrain(tiny_settings(folder, name, text=[], **values))
-        assert len(rows_of(folder / name)) == 3
+    lines = "".join(json.dumps({"text": row}) + "\n" for row in rows)
+    (folder / "data" / "train.jsonl").write_text(lines, encoding="utf-8")
+    return str(folder / "data")
+
+
+def lines_of(folder) -> list[str]:
+    return (folder / "train.txt").read_text(encoding="utf-8").splitlines()
+
+
+def facts_of(run) -> dict:
+    return json.loads((run / "facts.json").read_text(encoding="utf-8"))
+
+
+CHECKED = {"check_corpus": True, "unigram_baseline": True}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_data_set(folder, capsys, streaming):
+    """Checked, and compared with word frequencies, as files are; what is found is kept and not looked for again."""
+    values = {"epochs": 1, "batch_size": 32, "mode": "sentences", "heldout": [str(folder / "heldout.txt")], **CHECKED}
+    pretrain(tiny_settings(folder, "file", **values))
+    values |= {"text": [], "dataset": write_data_set(folder, lines_of(folder)), "streaming": streaming}
+    values["schedule"] = "constant" if streaming else "linear"
+    pretrain(tiny_settings(folder, **values))
+    expected, found = facts_of(folder / "file"), facts_of(folder / "run")
+    for name in ("sentences", "tokens", "unknown_share", "steps_per_epoch", "unigram_perplexity"):
+        assert found[name] == expected[name]
+    assert (found["rows"], found["complete"]) == (300, True)
+    assert len(rows_of(folder / "run")) == found["steps_per_epoch"]
+    card = (folder / "run" / "model" / "README.md").read_text()
+    assert f"300 sentences, {found['tokens']:,} words" in card
+    said = capsys.readouterr().err
+    assert "rows                  300\n" in said
+    assert "held-out perplexity of word frequencies alone: " in said
+    pretrain(tiny_settings(folder, **values), resume=True)
+    assert "rows                  300\n" not in capsys.readouterr().err
+    assert facts_of(folder / "run") == found
+
+
+def test_the_first_rows_of_a_streamed_data_set(folder, capsys, monkeypatch):
+    monkeypatch.setattr(corpus_check, "STREAMED_BYTES", 1)  # so that one block of rows is enough
+    values = {"text": [], "dataset": write_data_set(folder, lines_of(folder)), "streaming": True, **CHECKED}
+    pretrain(tiny_settings(folder, heldout=[str(folder / "heldout.txt")], max_steps=3, **values))
+    said, facts = capsys.readouterr().err, facts_of(folder / "run")
+    assert "the first 256; the others are not looked at" in said
+    assert "steps an epoch        unknown" in said
+    assert "A step takes" in said
+    assert "word frequencies alone (counted in the first 256 rows): " in said
+    assert (facts["complete"], facts["steps_per_epoch"], facts["unigram_rows"]) == (False, None, 256)
+    card = (folder / "run" / "model" / "README.md").read_text()
+    assert "| Text |" not in card
+    assert "| Epochs | 0 |" in card
+    with pytest.raises(ValueError, match="schedule cosine has to know how many steps there are"):
+        pretrain(tiny_settings(folder, "other", mode="sentences", epochs=1, schedule="cosine", **values))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_bad_data_set_stops_before_step_1(folder, capsys, streaming):
+    name = write_data_set(folder, [*lines_of(folder), 7])
+    values = {"text": [], "dataset": name, "streaming": streaming, "check_corpus": True, "max_steps": 1}
+    with pytest.raises(ValueError, match=r"cannot be trained on\. 1 rows have neither .*, row 300: int 7"):
+        pretrain(tiny_settings(folder, **values))
+    assert f"data set {name}, row 300: int 7" in capsys.readouterr().err
+    assert not (folder / "run" / "log.jsonl").exists()
+    pretrain(tiny_settings(folder, "skipped", errors="skip", **values))
+    with pytest.raises(ValueError, match="no column 'content'; it has 'text'"):
+        pretrain(tiny_settings(folder, "column", column="content", **values))
+
+
+def test_unchecked_data_set(folder, capsys):
+    values = {"text": [], "dataset": write_data_set(folder, lines_of(folder)), "unigram_baseline": True}
+    pretrain(tiny_settings(folder, heldout=[str(folder / "heldout.txt")], max_steps=1, **values))
+    assert "tokens" not in facts_of(folder / "run")
+    assert facts_of(folder / "run")["unigram_perplexity"] > 1
+    assert "The text is not checked. A step takes" in capsys.readouterr().err
 
 
 def test_tracker(folder):
@@ -219,13 +287,13 @@ def test_init_from_with_new_words_and_warm_up(folder):
 WORD_MODEL = "word_input=words,word_embedding_size=6,project_words=false"
 
 
-def test_words_as_input(folder):
-    values = {"config_overrides": f"{TINY_MODEL},{WORD_MODEL}", "mode": "sentences", "max_steps": 12, "batch_size": 16}
+@pytest.mark.parametrize("mode", ["stream", "sentences"])
+def test_words_as_input(folder, mode):
+    values = {"config_overrides": f"{TINY_MODEL},{WORD_MODEL}", "mode": mode, "max_steps": 12, "batch_size": 16}
     pretrain(tiny_settings(folder, heldout=[str(folder / "heldout.txt")], **values))
     losses = losses_of(folder / "run")
     assert losses[-1, 0] < losses[0, 0] - 0.1
-    assert main(["perplexity", str(folder / "run" / "model"), str(folder / "heldout.txt"), "--mode", "sentences"]) == 0
-    assert main(["perplexity", str(folder / "run" / "model"), str(folder / "heldout.txt"), "--mode", "stream"]) == 1
+    assert main(["perplexity", str(folder / "run" / "model"), str(folder / "heldout.txt"), "--mode", mode]) == 0
 
 
 @pytest.mark.parametrize(
@@ -234,7 +302,6 @@ def test_words_as_input(folder):
         ({"text": ["nowhere.txt"]}, "nowhere.txt"),
         ({"vocab": "nowhere.txt"}, "nowhere.txt"),
         ({"softmax": "sampled"}, "num_sampled=8192 words, but the vocabulary has only"),
-        ({"config_overrides": f"{TINY_MODEL},{WORD_MODEL}"}, "give --mode sentences"),
         ({"batch_size": 1000, "epochs": 1}, "does not fill a single batch of 1000 rows"),
         ({"init_from": "nowhere", "softmax": None}, "nowhere"),
         ({"schedule": "cosine", "epochs": 1}, "schedule cosine has to know how many steps there are"),

@@ -12,7 +12,7 @@ from itertools import chain, islice
 import pytest
 import torch
 
-from hf_elmo import ElmoCharacters, ElmoTokenizer, batch_to_ids, pretraining_data
+from hf_elmo import ElmoTokenizer, batch_to_ids, pretraining_data
 from hf_elmo.corpus import CorpusReader
 from hf_elmo.pretraining_data import PretrainingBatch, PretrainingData
 
@@ -426,14 +426,6 @@ def test_states_of_other_data_are_refused(tokenizer, folder):
 def test_settings_that_are_not_possible(tokenizer, folder, options, message):
     with pytest.raises(ValueError, match=message):
         PretrainingData(folder, tokenizer, **{"rows": 2, **options})
-
-
-def test_code_points_are_refused(folder, tmp_path):
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nword\n", encoding="utf-8")
-    tokenizer = ElmoTokenizer(tmp_path / "vocab.txt")
-    tokenizer.set_characters(ElmoCharacters(tuple("abcdef"), 1, 2, 3, 4, 5, 6))
-    with pytest.raises(ValueError, match=r"spells words with code points\. Pretraining spells them with bytes"):
-        PretrainingData(folder, tokenizer, rows=2)
 
 
 def test_without_text_or_vocabulary(tokenizer, folder, tmp_path):

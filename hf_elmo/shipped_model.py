@@ -1,0 +1,78 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The small trained model that comes with the package: `ELMO_MINI` and `load_mini`."""
+
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from transformers.utils import logging
+
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from .tokenization_elmo import ElmoTokenizer
+
+# The folder of the model; `from_pretrained` takes it as any other. Its weights are kept in half precision and loaded
+# in single precision, as its config says.
+ELMO_MINI = Path(__file__).parent / "mini"
+MINI_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+
+MINI_NAME = "elmo-mini"  # what commands call it
+MODEL_HELP = f"of a model with its tokenizer; {MINI_NAME} is the one that comes with the package"
+
+Model = TypeVar("Model", bound=ElmoPreTrainedModel)
+
+
+def load_mini(model_class: type[Model] = ElmoModel, **options: Any) -> tuple[Model, ElmoTokenizer]:  # type: ignore[assignment]
+    """The model that comes with the package, and its tokenizer; nothing is downloaded.
+
+    Args:
+        model_class: What to load it as: `ElmoModel` for vectors, `ElmoForPreTraining` for the language model with its
+            softmax, or a class with a head, which is fresh then.
+        options: For `from_pretrained` of the model: `num_labels`, `layer_combination`, `dtype` and the like.
+
+    Returns:
+        The model, in evaluation mode, and the tokenizer.
+
+    Raises:
+        FileNotFoundError: If the files of the model are not installed.
+
+    Example:
+        >>> model, tokenizer = load_mini()  # doctest: +SKIP
+        >>> model(**tokenizer("A river bank.", return_tensors="pt")).last_hidden_state.shape  # doctest: +SKIP
+        torch.Size([1, 6, 256])
+    """
+    if not (isinstance(model_class, type) and issubclass(model_class, ElmoPreTrainedModel)):
+        raise ValueError(f"model_class={model_class!r} is not possible: give a class of hf_elmo, such as ElmoModel.")
+    check_mini()
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # a softmax that is left out and a head that is fresh are what was asked for
+    try:
+        model: Any = model_class.from_pretrained(ELMO_MINI, use_safetensors=True, **options)
+    except SafetensorError as error:
+        raise ValueError(f"The weights of {ELMO_MINI} cannot be read; install hf-elmo again. ({error})") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    return model.eval(), ElmoTokenizer.from_pretrained(ELMO_MINI)
+
+
+def model_folder(name: str | os.PathLike[str]) -> Path:
+    """The folder that a command is given; `elmo-mini` is that of the package if there is no folder of this name."""
+    folder = Path(name)
+    if os.fspath(name) != MINI_NAME or folder.exists():
+        return folder
+    check_mini()
+    return ELMO_MINI
+
+
+def check_mini() -> None:
+    """Raises FileNotFoundError if the files of the model are not there."""
+    missing = [name for name in MINI_FILES if not (ELMO_MINI / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"The model of the package is not complete: {ELMO_MINI} lacks {', '.join(missing)}. Install hf-elmo from "
+            "a wheel, or load another folder with from_pretrained."
+        )
+
+
+__all__ = ["ELMO_MINI", "load_mini"]

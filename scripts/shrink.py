@@ -1,0 +1,46 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The subcommand `hf-elmo shrink`."""
+
+import argparse
+from pathlib import Path
+
+from transformers.utils import logging
+
+from hf_elmo.cli import Command
+from hf_elmo.half_storage import HALF_PRECISIONS, shrink
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a model")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the folder to write")
+    parser.add_argument(
+        "--dtype",
+        choices=HALF_PRECISIONS,
+        default="float16",
+        help="float16 keeps more digits, bfloat16 holds larger numbers (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a folder that hf-elmo wrote before")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    silenced = arguments.quiet and logging.is_progress_bar_enabled()
+    if silenced:
+        logging.disable_progress_bar()
+    try:
+        print(shrink(arguments.folder, arguments.output, arguments.dtype, arguments.overwrite))
+    finally:
+        if silenced:
+            logging.enable_progress_bar()
+
+
+SHRINK = Command(
+    description="Writes a folder like another one, with the weights in half precision: half the size on the disk and "
+    "on the Hub. The model is still computed with in float32, unless from_pretrained is asked for something else. "
+    "How far the vectors of some sentences move is measured and printed.",
+    examples="""  hf-elmo shrink elmo-original --output elmo-original-float16
+  hf-elmo shrink run/model --dtype bfloat16 --output run/half""",
+    add_arguments=_arguments,
+    run=_run,
+)
