@@ -2,101 +2,118 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures how fast words become vectors, beside the real AllenNLP 2.10.1 module with the same weights.
 
-Random weights of the published small and original size go into both programs, which then read the same character ids
-into all layers. They take turns, so that a busy moment of the machine hits both; each figure is the median of the
-rounds, with the range. Beside each ratio stands how far the two results are apart, what fraction of the fastest matrix
-product on this machine ours reaches (products that the plain formulas need, for different words only), and how much
-memory a call takes at its peak. No vectors are kept between calls.
+Random weights of the published small and original size go into both programs, which then compute all layers of the
+same words: of three batches, and of a whole file. A file is read by AllenNLP in batches of 64 sentences in the order
+of the file, and by `ElmoEmbedder`; both begin with words and end with an array for each sentence. Batches begin with
+character ids, and no vectors are kept between calls.
 
-The words are drawn by Zipf's law, or come from a file. AllenNLP is imported by the tests' `originals.py`, so this
-needs a checkout of the repository.
+The programs take turns, so that a busy moment of the machine hits both; each figure is the median of the rounds, with
+the range. Beside each ratio stands how far the two results are apart, what fraction of the fastest matrix product on
+this machine ours reaches (products that the plain formulas need, for different words only), and how much memory the
+first call takes at its peak, on top of the weights, in a process of its own.
+
+With --simple-elmo, simple_elmo 0.9.2 reads the same on TensorFlow 2.21, in an environment and a process of its own,
+after the others. It is made of 1.6 GB once. Words are drawn by Zipf's law, or come from files.
 
 Examples:
     python -m hf_elmo.scripts.bench_inference --quick
-    python -m hf_elmo.scripts.bench_inference --threads 2 --output results/bench_inference.json
-    python -m hf_elmo.scripts.bench_inference --size small --text news.txt
+    python -m hf_elmo.scripts.bench_inference --conllu en_ewt-ud-dev.conllu --output results/speed/bench_inference.json
+    python -m hf_elmo.scripts.bench_inference --size small --text news.txt --simple-elmo
 """
 
 import argparse
-import importlib
+import itertools
 import json
 import os
-import platform
 import random
 import statistics
-import sys
+import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
-import transformers
 
-from hf_elmo import ElmoModel, batch_to_ids
-from hf_elmo.conversion import convert_allennlp
+from hf_elmo import ElmoEmbedder, ElmoModel, batch_to_ids
 from hf_elmo.fast_paths import plain_path
 
-from .arguments import command_line
+from .embed import _sentences_of_columns
+from .measuring import (
+    PUBLISHED,
+    SIZES,
+    Sentences,
+    add_common_arguments,
+    allennlp_bilm,
+    cut_into_sentences,
+    draw_ratios,
+    in_a_process,
+    name_of,
+    operations_of,
+    originals,
+    parse,
+    peak_memory,
+    product_speed,
+    ratio,
+    read_words,
+    spread,
+    take_turns,
+    tensorflow_python,
+    write_random_models,
+    write_results,
+)
+from .original_wheels import cached_wheel
 
-FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
-SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"projection": 16, "cell": 32, "highway": 1, "character_dim": 4, "filters": [[1, 8], [2, 8], [3, 16]]},
-    "small": {"projection": 128, "cell": 1024, "highway": 1, "character_dim": 16, "filters": FILTERS},
-    "original": {"projection": 512, "cell": 4096, "highway": 2, "character_dim": 16, "filters": FILTERS},
-}
-PUBLISHED = ["small", "original"]
+FILE = "a file"
+FILE_BATCH = 64
+FILE_WORDS = 20_000
+
+Layers = Sequence[torch.Tensor]
+Read = Callable[[], Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), nargs="+", default=PUBLISHED, help="default: %(default)s")
-    parser.add_argument("--text", type=Path, help="sentences to read, one a line, words between spaces")
-    parser.add_argument("--rounds", type=int, default=9, help="how often to measure (default: %(default)s)")
-    parser.add_argument(
-        "--threads", type=int, default=os.cpu_count(), help="default: all processors, %(default)s here"
-    )
-    parser.add_argument("--quick", action="store_true", help="only see that it runs: a tiny model, one round")
-    parser.add_argument("--output", type=Path, help="write the figures to this JSON file, too")
-    arguments = parser.parse_args()
-    sizes, rounds = (["tiny"], 1) if arguments.quick else (arguments.size, arguments.rounds)
+    parser.add_argument("--text", type=Path, help="words for the batches, between spaces")
+    parser.add_argument("--conllu", type=Path, help="the file that is read as a whole, in CoNLL-U")
+    parser.add_argument("--file-rounds", type=int, default=3, help="how often to read the file (default: %(default)s)")
+    parser.add_argument("--simple-elmo", action="store_true", help="measure simple_elmo on TensorFlow, too")
+    add_common_arguments(parser, rounds=9)
+    arguments = parse(parser)
+    sizes = ["tiny"] if arguments.quick else arguments.size
+    rounds = {FILE: 1 if arguments.quick else arguments.file_rounds}
 
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(arguments.threads)
-    peak = product_speed(512 if arguments.quick else 3072)
+    peak = product_speed(arguments.quick)
     print(f"{arguments.threads} threads, fastest matrix product {peak / 1e9:.0f} GFLOP/s")
-    works = works_of(read_words(arguments.text))
-    results = [result for size in sizes for result in measure_size(size, works, rounds, peak)]
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(describe(arguments, rounds, peak, results), indent=2) + "\n")
+    works = works_of(read_words(arguments.text)) | {FILE: read_file(arguments.conllu, arguments.quick)}
+    results = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            write_random_models(size, Path(folder))
+            programs = Programs(Path(folder))
+            for name, sentences in works.items():
+                measured = programs.measure(name, sentences, rounds.get(name, arguments.rounds), arguments.simple_elmo)
+                operations = operations_of(size, sentences)
+                measured["fraction_of_peak"] = round(operations / measured["hf_elmo_seconds"]["median"] / peak, 3)
+                measured["peak_bytes"] = programs.peaks(name, sentences)
+                results.append({"size": size, "work": name, **measured})
+                tell(results[-1])
+    content = {
+        "text": name_of(arguments.text),
+        "file": name_of(arguments.conllu),
+        "file_rounds": rounds[FILE],
+        "product_flops": peak,
+        "results": results,
+    }
+    write_results(arguments, "bench_inference", content, draw)
 
 
 # --- What is read ----------------------------------------------------------------------------------------------------
 
 
-def read_words(file: Path | None, count: int = 20_000) -> list[str]:
-    """The words of a text, or words drawn by Zipf's law, of which frequent ones are short."""
-    if file is not None:
-        words = file.read_text(encoding="utf-8").split()
-        if len(words) < 4_000:
-            raise ValueError(f"{file} has {len(words)} words; at least 4000 are needed for the batches measured here.")
-        return words
-    generator = random.Random(0)
-    letters = "etaoinshrdlcumwfgypbvk"
-    weights = [1 / (rank + 2.7) for rank in range(len(letters))]
-    vocabulary: dict[str, None] = {}
-    while len(vocabulary) < 50_000:
-        typical = 2 + len(vocabulary) ** 0.2
-        length = max(1, round(generator.gauss(typical, 0.25 * typical)))
-        vocabulary["".join(generator.choices(letters, weights, k=length))] = None
-    ranks = [(rank + 2.7) ** -1.1 for rank in range(len(vocabulary))]
-    return generator.choices(list(vocabulary), ranks, k=count)
-
-
-def works_of(words: Sequence[str]) -> dict[str, list[list[str]]]:
+def works_of(words: Sequence[str]) -> dict[str, Sentences]:
     """The batches that are measured."""
     ragged = [10 + round(50 * number / 31) for number in range(32)]
     random.Random(1).shuffle(ragged)
@@ -108,167 +125,203 @@ def works_of(words: Sequence[str]) -> dict[str, list[list[str]]]:
     return works
 
 
+def read_file(file: Path | None, quick: bool) -> Sentences:
+    """The sentences of a CoNLL-U file, or some of one to fifty words."""
+    if file is None:
+        generator = random.Random(2)
+        lengths = (round(generator.betavariate(1.2, 3) * 49) + 1 for _ in itertools.count())
+        return cut_into_sentences(read_words(None, 500 if quick else FILE_WORDS), lengths)
+    with open(file, encoding="utf-8") as lines:
+        numbered = ((number, line.rstrip("\n")) for number, line in enumerate(lines, start=1))
+        sentences = list(_sentences_of_columns(numbered, 1, True, str(file)))
+    if not sentences:
+        raise ValueError(f"{file} has no sentence.")
+    return sentences[:50] if quick else sentences
+
+
 # --- Who reads -------------------------------------------------------------------------------------------------------
 
 
-def originals() -> ModuleType:
-    """The tests' `originals.py`, which imports AllenNLP from its wheel."""
-    folder = Path(__file__).resolve().parent.parent / "tests"
-    if not (folder / "originals.py").is_file():
-        raise OSError(
-            f"{folder / 'originals.py'} does not exist, but AllenNLP is imported by it. Install the package from a "
-            "checkout of the repository, pip install -e '.[test]', and run this program again."
-        )
-    sys.path.insert(0, str(folder))
-    return importlib.import_module("originals")
+class Programs:
+    """Both programs, with the same weights."""
 
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.theirs = allennlp_bilm(folder)
+        self.ours = ElmoModel.from_pretrained(folder / "converted")
 
-def both_models(size: str, folder: Path) -> tuple[Any, ElmoModel]:
-    """AllenNLP's biLM and our model, with the same random weights."""
-    original = originals()
-    options, weights = original.write_random_weights(folder, original.elmo_options(**SIZES[size]))
-    theirs = original.original_elmo_module()._ElmoBiLm(str(options), str(weights)).eval()
-    convert_allennlp(options, weights, folder / "converted")
-    return theirs, ElmoModel.from_pretrained(folder / "converted")
-
-
-# --- Measuring -------------------------------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-def measure_size(size: str, works: dict[str, list[list[str]]], rounds: int, peak: float) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        theirs, ours = both_models(size, Path(folder))
-    results = []
-    for name, sentences in works.items():
-        characters = batch_to_ids(sentences)
-
-        def allennlp(characters: torch.Tensor = characters) -> list[torch.Tensor]:
-            theirs._elmo_lstm.reset_states()  # otherwise results depend on what was read before
-            return theirs(characters)["activations"]
-
-        def hf_elmo(characters: torch.Tensor = characters) -> tuple[torch.Tensor, ...]:
-            return ours(characters, output_hidden_states=True).hidden_states
-
-        def hf_elmo_plain(characters: torch.Tensor = characters) -> tuple[torch.Tensor, ...]:
-            with plain_path():
-                return hf_elmo(characters)
-
-        runs: dict[str, Callable[[], Any]] = {"allennlp": allennlp, "hf_elmo": hf_elmo, "hf_elmo_plain": hf_elmo_plain}
-        seconds = take_turns(runs, rounds)
-        operations = operations_of(size, sentences)
+    def measure(self, work: str, sentences: Sentences, rounds: int, with_simple_elmo: bool) -> dict[str, Any]:
+        runs: dict[str, Read] = {
+            "allennlp": allennlp_read(self.theirs, work, sentences),
+            "hf_elmo": our_read(self.ours, work, sentences),
+        }
+        ours, theirs = vectors_of(runs["hf_elmo"]()), vectors_of(runs["allennlp"]())
         result: dict[str, Any] = {
-            "size": size,
-            "work": name,
+            "sentences": len(sentences),
             "words": sum(map(len, sentences)),
             "different_words": len({word for sentence in sentences for word in sentence}),
-            **{f"{run}_seconds": spread(times) for run, times in seconds.items()},
-            "ratio": ratio(seconds["allennlp"], seconds["hf_elmo"]),
-            "ratio_plain": ratio(seconds["allennlp"], seconds["hf_elmo_plain"]),
-            "apart": apart(hf_elmo(), [layer[:, 1:-1] for layer in allennlp()], characters),
-            "apart_from_plain": apart(hf_elmo(), hf_elmo_plain(), characters),
-            "fraction_of_peak": round(operations / statistics.median(seconds["hf_elmo"]) / peak, 3),
-            "peak_bytes": {run: peak_bytes(call) for run, call in runs.items()},
         }
-        print(
-            f"{size:<9} {name:<31} {result['ratio']['median']:5.2f}x "
-            f"({result['ratio']['lowest']:.2f} to {result['ratio']['highest']:.2f})   "
-            f"{1e3 * result['hf_elmo_seconds']['median']:8.1f} ms   "
-            f"{100 * result['fraction_of_peak']:3.0f} % of peak   {result['apart']:.1e} apart",
-            flush=True,
+        if work != FILE:
+            result["apart_from_plain"] = apart(ours, vectors_of(plain(runs["hf_elmo"])))
+            runs["hf_elmo_plain"] = lambda: plain(runs["hf_elmo"])
+        seconds = take_turns(runs, rounds, warm_up=False)  # all have run already
+        result |= {f"{run}_seconds": spread(times) for run, times in seconds.items()}
+        result |= {"ratio": ratio(seconds["allennlp"], seconds["hf_elmo"]), "apart": apart(ours, theirs)}
+        if work != FILE:
+            result["ratio_plain"] = ratio(seconds["allennlp"], seconds["hf_elmo_plain"])
+        if with_simple_elmo:
+            result |= self.simple_elmo(work, sentences, rounds, ours, seconds["hf_elmo"])
+        return result
+
+    def peaks(self, work: str, sentences: Sentences) -> dict[str, int | None]:
+        """The memory of each program, in a process of its own."""
+        return {run: in_a_process(_peak_of, run, self.folder, work, sentences) for run in ("allennlp", "hf_elmo")}
+
+    def simple_elmo(
+        self, work: str, sentences: Sentences, rounds: int, ours: list[np.ndarray], seconds: list[float]
+    ) -> dict[str, Any]:
+        times, vectors = run_simple_elmo(
+            self.folder, sentences, rounds, FILE_BATCH if work == FILE else len(sentences)
         )
-        results.append(result)
-    return results
+        return {
+            "simple_elmo_seconds": spread(times),
+            "ratio_simple_elmo": {"median": statistics.median(times) / statistics.median(seconds)},
+            # Within a file its sentences begin where others ended, so that its vectors are not to be compared.
+            "apart_simple_elmo": None if work == FILE else apart(ours, vectors),
+        }
 
 
-def take_turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """The seconds of each round of each run, after one round that is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds + 1):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if number > 0:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
+def allennlp_read(bilm: Any, work: str, sentences: Sentences) -> Read:
+    to_ids = originals().original_elmo_module().batch_to_ids
+
+    @torch.inference_mode()
+    def read_batch(characters: torch.Tensor) -> Layers:
+        bilm._elmo_lstm.reset_states()  # otherwise results depend on what was read before
+        return [layer[:, 1:-1] for layer in bilm(characters)["activations"]]
+
+    def read_file() -> list[np.ndarray]:
+        batches = [sentences[start : start + FILE_BATCH] for start in range(0, len(sentences), FILE_BATCH)]
+        return [vectors for batch in batches for vectors in by_sentence(read_batch(to_ids(batch)), batch)]
+
+    if work == FILE:
+        return read_file
+    characters = to_ids(sentences)
+    return lambda: (read_batch(characters), sentences)
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+def our_read(model: ElmoModel, work: str, sentences: Sentences) -> Read:
+    if work == FILE:
+        embedder = ElmoEmbedder(model)
+        return lambda: embedder.encode(sentences, "all", show_progress=False)
+    characters = batch_to_ids(sentences)
+
+    @torch.inference_mode()
+    def read() -> tuple[Layers, Sentences]:
+        return model(characters, output_hidden_states=True).hidden_states, sentences
+
+    return read
 
 
-def ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
-    """The ratio of the medians, and the range of the ratios within a round."""
-    each = [their / our for their, our in zip(theirs, ours, strict=True)]
-    return {"median": statistics.median(theirs) / statistics.median(ours), "lowest": min(each), "highest": max(each)}
+def plain(read: Read) -> Any:
+    with plain_path():
+        return read()
 
 
-def apart(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], characters: torch.Tensor) -> float:
-    """The largest difference of any value of any layer, for the words that are there."""
-    mask = (characters > 0).any(dim=2)
-    return max(float((our - their)[mask].abs().max()) for our, their in zip(ours, theirs, strict=True))
+def by_sentence(layers: Layers, sentences: Sentences) -> list[np.ndarray]:
+    """Layers (B, T, D) to an array (L + 1, words, D) for each sentence."""
+    stacked = torch.stack(list(layers), dim=1)
+    return [vectors[:, : len(words)].numpy() for vectors, words in zip(stacked, sentences, strict=True)]
 
 
-def operations_of(size: str, sentences: Sequence[Sequence[str]], directions: int = 2) -> float:
-    """Floating-point operations of the products: the LSTMs' for all words, the others' for each different word."""
-    settings = SIZES[size]
-    projection, cell = settings["projection"], settings["cell"]
-    features = sum(count for _, count in settings["filters"])
-    lstm = directions * 2 * (2 * projection * 4 * cell + cell * projection)  # two layers
-    window = settings["character_dim"] * sum(width * count for width, count in settings["filters"])
-    different = {word for sentence in sentences for word in sentence}
-    windows = sum(min(len(word.encode()) + 3, 50) for word in different)
-    word = settings["highway"] * 2 * features**2 + features * projection
-    return 2.0 * (
-        lstm * sum(len(sentence) + 2 for sentence in sentences) + window * windows + word * (len(different) + 2)
+def vectors_of(result: Any) -> list[np.ndarray]:
+    """The arrays of a file, or those of a batch, which is read without cutting it."""
+    return by_sentence(*result) if isinstance(result, tuple) else result
+
+
+def apart(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+    """The largest difference of any value of any layer of any word."""
+    return max(float(np.abs(our - their).max()) for our, their in zip(ours, theirs, strict=True) if our.size)
+
+
+def _peak_of(program: str, folder: Path, work: str, sentences: Sentences) -> int:
+    """The most memory that the first call of a program takes on top of its weights."""
+    if program == "allennlp":
+        read = allennlp_read(allennlp_bilm(folder), work, sentences)
+    else:
+        read = our_read(ElmoModel.from_pretrained(folder / "converted"), work, sentences)
+    with peak_memory() as found:
+        read()
+    return found[0]
+
+
+# --- simple_elmo -----------------------------------------------------------------------------------------------------
+
+SIMPLE_ELMO = """
+import json, time
+import numpy as np
+from simple_elmo import ElmoModel
+
+source, sentences, rounds, batch_size, output = sys.argv[1:]
+sentences = json.load(open(sentences))
+model = ElmoModel()
+model.load(source, max_batch_size=int(batch_size))
+seconds = []
+for number in range(int(rounds) + 1):
+    start = time.perf_counter()
+    vectors = model.get_elmo_vectors(sentences, warmup=False, layers="all")
+    seconds.append(time.perf_counter() - start)
+np.savez(output, **{str(number): found for number, found in enumerate(vectors)})
+json.dump(seconds[1:], open(output + ".json", "w"))
+"""
+
+
+def run_simple_elmo(
+    folder: Path, sentences: Sentences, rounds: int, batch_size: int
+) -> tuple[list[float], list[np.ndarray]]:
+    """The seconds of each round, after one that is not counted, and an array (L + 1, words, D) for each sentence."""
+    tensorflow = tensorflow_python()
+    source = folder / "simple_elmo"
+    if not source.exists():
+        source.mkdir()
+        os.link(folder / "options.json", source / "options.json")
+        os.link(folder / "weights.hdf5", source / "model.hdf5")
+    given, output = folder / "sentences.json", folder / "simple_elmo.npz"
+    given.write_text(json.dumps(sentences), encoding="utf-8")
+    wheels = os.pathsep.join(str(cached_wheel(version, package)) for package, version in tensorflow.ORIGINALS)
+    threads = str(torch.get_num_threads())
+    settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_NUM_INTRAOP_THREADS": threads}
+    program = [tensorflow.tensorflow_python(), "-I", "-c", tensorflow.WITH_SIMPLE_ELMO + SIMPLE_ELMO]
+    finished = subprocess.run(
+        [*program, wheels, source, given, str(rounds), str(batch_size), output],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+    )
+    if finished.returncode:
+        raise RuntimeError(f"simple_elmo failed:\n{finished.stderr[-5000:]}")
+    found = np.load(output)
+    vectors = [found[str(number)][..., : len(words), :] for number, words in enumerate(sentences)]
+    return json.loads(Path(f"{output}.json").read_text()), vectors
+
+
+# --- What is told ----------------------------------------------------------------------------------------------------
+
+
+def tell(result: dict[str, Any]) -> None:
+    beside = result.get("ratio_simple_elmo")
+    print(
+        f"{result['size']:<9} {result['work']:<31} {result['ratio']['median']:5.2f}x "
+        f"({result['ratio']['lowest']:.2f} to {result['ratio']['highest']:.2f})   "
+        f"{1e3 * result['hf_elmo_seconds']['median']:8.1f} ms   "
+        f"{100 * result['fraction_of_peak']:3.0f} % of peak   {result['apart']:.1e} apart"
+        + (f"   {beside['median']:.2f}x simple_elmo" if beside else ""),
+        flush=True,
     )
 
 
-def product_speed(size: int) -> float:
-    """Floating-point operations a second of the fastest of some large matrix products."""
-    matrix, result = torch.randn(size, size), torch.empty(size, size)
-    times = take_turns({"product": lambda: torch.mm(matrix, matrix, out=result)}, 7)["product"]
-    return 2 * size**3 / min(times)
-
-
-def peak_bytes(run: Callable[[], Any]) -> int | None:
-    """How much memory a call takes at its peak, on top of what there is before it; None where Linux is not."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-    except OSError:
-        return None
-    before = memory("VmRSS")
-    run()
-    return memory("VmHWM") - before
-
-
-def memory(field: str) -> int:
-    """Bytes of this process as Linux counts them: `VmRSS` is now, `VmHWM` the most there was."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (kilobytes,) = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
-    return 1024 * int(kilobytes)
-
-
-def describe(arguments: argparse.Namespace, rounds: int, peak: float, results: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "command": command_line("python -m hf_elmo.scripts.bench_inference"),
-        "text": arguments.text.name if arguments.text else "words drawn by Zipf's law",
-        "rounds": rounds,
-        **machine(),
-        "product_flops": peak,
-        "results": results,
-    }
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on besides the program."""
-    return {
-        "threads": torch.get_num_threads(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
+def draw(picture: Any, figures: dict[str, Any]) -> None:
+    names = [f"{result['work']}, {result['size']}" for result in figures["results"]]
+    draw_ratios(picture, names, [result["ratio"] for result in figures["results"]], "times as fast as AllenNLP 2.10.1")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ counted is the words that come out, without boundaries and padding. The variants
 the machine hits all of them; the median of the rounds is the figure, the range is printed beside it.
 
 Examples:
-    python -m hf_elmo.scripts.bench_tokenizer
-    python -m hf_elmo.scripts.bench_tokenizer news.txt --output results/tokenizer.json
+    python -m hf_elmo.scripts.bench_tokenizer --quick
+    python -m hf_elmo.scripts.bench_tokenizer news.txt --output results/speed/bench_tokenizer.json
 """
 
 import os
@@ -19,17 +19,14 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import argparse
 import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tokenizers
-import torch
-import transformers
 
 from hf_elmo import ElmoTokenizer
+from hf_elmo.scripts.measuring import add_common_arguments, parse, spread, take_turns, write_results
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
 from hf_elmo.tokenization_elmo import character_row
 
@@ -41,12 +38,9 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path, help="text, one sentence a line (default: AllenNLP's fixtures)")
     parser.add_argument("--lines", type=int, default=10_000, help="how many lines to use (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, help="lines in a call (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=7, help="how often to measure (default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="write the figures to this JSON file, too")
-    arguments = parser.parse_args()
-
-    torch.set_num_threads(1)
-    lines = read_lines(arguments.file, arguments.lines)
+    add_common_arguments(parser, rounds=7, threads=1)
+    arguments = parse(parser)
+    lines = read_lines(arguments.file, 200 if arguments.quick else arguments.lines)
     batches = [lines[start : start + arguments.batch_size] for start in range(0, len(lines), arguments.batch_size)]
     results = measure(batches, arguments.rounds)
     for result in results:
@@ -54,9 +48,22 @@ def main() -> None:
             f"{result['variant']:<34} {result['words_per_second']:>9,} words/s"
             f"   ({result['slowest']:,} to {result['fastest']:,})"
         )
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(describe(arguments, lines, results), indent=2) + "\n")
+    content = {
+        "text": arguments.file.name if arguments.file else "AllenNLP fixtures",
+        "lines": len(lines),
+        "batch_size": arguments.batch_size,
+        "tokenizers": tokenizers.__version__,
+        "results": results,
+    }
+    write_results(arguments, "bench_tokenizer", content, draw)
+
+
+def draw(picture: Any, figures: dict[str, Any]) -> None:
+    axes = picture.subplots()
+    results = figures["results"]
+    axes.barh([result["variant"] for result in results], [result["words_per_second"] for result in results])
+    axes.invert_yaxis()
+    axes.set_xlabel("words a second")
 
 
 def read_lines(file: Path | None, count: int) -> list[str]:
@@ -91,41 +98,17 @@ def measure(batches: list[list[str]], rounds: int) -> list[Measured]:
         "raw text, no word seen before": raw_with_empty_cache,
         "words given": given_words,
     }
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name, run in variants.items():
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
+    seconds = {name: spread(times) for name, times in take_turns(variants, rounds, warm_up=False).items()}
     return [
         {
             "variant": name,
             "words": words,
-            "words_per_second": round(words / statistics.median(times)),
-            "fastest": round(words / min(times)),
-            "slowest": round(words / max(times)),
+            "words_per_second": round(words / times["median"]),
+            "fastest": round(words / times["lowest"]),
+            "slowest": round(words / times["highest"]),
         }
         for name, times in seconds.items()
     ]
-
-
-def describe(arguments: argparse.Namespace, lines: list[str], results: list[Measured]) -> dict[str, object]:
-    return {
-        "command": " ".join(
-            ["python -m hf_elmo.scripts.bench_tokenizer", *([arguments.file.name] if arguments.file else [])]
-        ),
-        "text": arguments.file.name if arguments.file else "AllenNLP fixtures",
-        "lines": len(lines),
-        "batch_size": arguments.batch_size,
-        "rounds": arguments.rounds,
-        "threads": 1,
-        "python": platform.python_version(),
-        "tokenizers": tokenizers.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "processor": platform.processor() or platform.machine(),
-        "results": results,
-    }
 
 
 if __name__ == "__main__":

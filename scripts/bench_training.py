@@ -13,14 +13,11 @@ AllenNLP is imported by the tests' `originals.py`, so this needs a checkout of t
 
 Examples:
     python -m hf_elmo.scripts.bench_training --quick
-    python -m hf_elmo.scripts.bench_training --threads 2 --output results/bench_training.json
+    python -m hf_elmo.scripts.bench_training --threads 2 --output results/speed/bench_training.json
     python -m hf_elmo.scripts.bench_training --rows 32 --text news.txt
 """
 
 import argparse
-import json
-import multiprocessing
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -28,27 +25,28 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, batch_to_ids
 from hf_elmo.conversion import convert_allennlp
 
-from .arguments import command_line
-from .bench_inference import (
+from .measuring import (
     SIZES,
-    machine,
+    Sentences,
+    add_common_arguments,
+    in_a_process,
     memory,
+    name_of,
     operations_of,
     originals,
+    parse,
     product_speed,
     ratio,
     read_words,
     spread,
     take_turns,
+    write_results,
 )
-
-Sentences = list[list[str]]
 
 
 class Setting(NamedTuple):
@@ -93,36 +91,25 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=100_000, help="words to predict (default: %(default)s)")
     parser.add_argument("--sampled", type=int, default=8192, help="words in a sample (default: %(default)s)")
     parser.add_argument("--text", type=Path, help="text to train on, words between spaces")
-    parser.add_argument("--rounds", type=int, default=5, help="how often to measure (default: %(default)s)")
-    parser.add_argument(
-        "--threads", type=int, default=os.cpu_count(), help="default: all processors, %(default)s here"
-    )
-    parser.add_argument("--quick", action="store_true", help="only see that it runs: a tiny model, one round")
-    parser.add_argument("--output", type=Path, help="write the figures to this JSON file, too")
-    arguments = parser.parse_args()
-
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(arguments.threads)
+    add_common_arguments(parser, rounds=5)
+    arguments = parse(parser)
     words = read_words(arguments.text)
-    rounds, setting = (
-        (1, Setting("tiny", rows=4, steps=5, vocabulary=1000, sampled=100, words=words))
+    setting = (
+        Setting("tiny", rows=4, steps=5, vocabulary=1000, sampled=100, words=words)
         if arguments.quick
-        else (
-            arguments.rounds,
-            Setting(arguments.size, arguments.rows, arguments.steps, arguments.vocabulary, arguments.sampled, words),
-        )
+        else Setting(arguments.size, arguments.rows, arguments.steps, arguments.vocabulary, arguments.sampled, words)
     )
-    result = measure(setting, rounds)
-    if arguments.output:
-        figures = {
-            "command": command_line("python -m hf_elmo.scripts.bench_training"),
-            "text": arguments.text.name if arguments.text else "words drawn by Zipf's law",
-            "rounds": rounds,
-            **machine(),
-            **result,
-        }
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(figures, indent=2) + "\n")
+    result = measure(setting, arguments.rounds)
+    write_results(arguments, "bench_training", {"text": name_of(arguments.text), **result}, draw)
+
+
+def draw(picture: Any, figures: dict[str, Any]) -> None:
+    time, memory = picture.subplots(1, 2)
+    programs = list(PROGRAMS)
+    time.bar(programs, [figures[f"{name}_seconds"]["median"] for name in programs], color="#0072b2")
+    time.set_ylabel("seconds a step")
+    memory.bar(programs, [(figures["process_peak_bytes"][name] or 0) / 1e9 for name in programs], color="#d55e00")
+    memory.set_ylabel("GB at the peak of the process")
 
 
 # --- The two programs ------------------------------------------------------------------------------------------------
@@ -220,7 +207,7 @@ def measure(setting: Setting, rounds: int) -> dict[str, Any]:
     seconds = take_turns({name: training.step for name, training in trainings.items()}, rounds)
     trainings.clear()
 
-    peak = product_speed(512 if setting.size == "tiny" else 3072)
+    peak = product_speed(setting.size == "tiny")
     middle = statistics.median(seconds["hf_elmo"])
     result = {
         **setting._replace(words=[])._asdict(),
@@ -230,7 +217,7 @@ def measure(setting: Setting, rounds: int) -> dict[str, Any]:
         "apart": abs(losses["allennlp"] - losses["hf_elmo"]),
         "product_flops": peak,
         "fraction_of_peak": round(operations_of_step(setting) / middle / peak, 3),
-        "process_peak_bytes": {name: peak_bytes_of(name, setting) for name in PROGRAMS},
+        "process_peak_bytes": {name: in_a_process(_peak_of_this_process, name, setting) for name in PROGRAMS},
     }
     del result["words"]
     ours, theirs = ((result["process_peak_bytes"][name] or 0) / 1e9 for name in ("hf_elmo", "allennlp"))
@@ -260,17 +247,8 @@ def operations_of_step(setting: Setting) -> float:
     return 3 * (operations_of(setting.size, read, directions=1) + softmax)
 
 
-def peak_bytes_of(name: str, setting: Setting) -> int | None:
-    """The most memory that a process needs for two steps; None where Linux is not."""
-    if not Path("/proc/self/status").exists():
-        return None
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak_of_this_process, (name, setting, torch.get_num_threads()))
-
-
-def _peak_of_this_process(name: str, setting: Setting, threads: int) -> int:
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(threads)
+def _peak_of_this_process(name: str, setting: Setting) -> int:
+    """The most memory that a process needs for two steps."""
     with tempfile.TemporaryDirectory() as folder:
         training = PROGRAMS[name](setting, Path(folder))
     for _ in range(2):

@@ -3,7 +3,8 @@
 """Writes the figures of the README from the results files, so that none is typed by hand.
 
 What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of all files in results/
-that `hf-elmo finetune` and `bench_tokenizer` wrote.
+that `hf-elmo finetune` wrote, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the files in
+results/speed/ that the benchmarks wrote (`make bench`).
 
 Examples:
     python scripts/results_table.py README.md results
@@ -13,20 +14,21 @@ Examples:
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+SIZES = ("small", "original")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("document", type=Path, help="the file with the two marks")
+    parser.add_argument("document", type=Path, help="the file with the marks")
     parser.add_argument("results", type=Path, help="the folder with the results files")
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if the table is not up to date")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the tables are not up to date")
     arguments = parser.parse_args()
     text = arguments.document.read_text(encoding="utf-8")
-    updated = with_table(text, arguments.results)
+    updated = with_tables(text, arguments.results)
     if arguments.check and updated != text:
         print(f"{arguments.document} is not what {arguments.results} says; run this without --check.", file=sys.stderr)
         return 1
@@ -35,26 +37,31 @@ def main() -> int:
     return 0
 
 
-def with_table(text: str, results: Path) -> str:
-    """The text with the table of these results in its place."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def with_tables(text: str, results: Path) -> str:
+    """The text with both tables in their places."""
+    return put_between(put_between(text, "results", task_table(results)), "speed", speed_table(results / "speed"))
+
+
+def put_between(text: str, name: str, table: str) -> str:
+    """The text with a table between the two marks of this name."""
+    first, last = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"The document has no place for the table: write {BEGIN} and {END} into it.")
-    rows = [row(path) for path in sorted(results.glob("*.json"))]
-    table = "\n".join(["| what | figure | file with the command |", "|---|---|---|", *rows])
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+        raise ValueError(f"The document has no place for the table: write {first} and {last} into it.")
+    return f"{before}{first}\n\n{table}\n\n{last}{after}"
 
 
-def row(path: Path) -> str:
-    """The line of one results file."""
+# --- Tasks -----------------------------------------------------------------------------------------------------------
+
+
+def task_table(results: Path) -> str:
+    rows = [_task_row(path) for path in sorted(results.glob("*.json"))]
+    return "\n".join(["| what | figure | file with the command |", "|---|---|---|", *rows])
+
+
+def _task_row(path: Path) -> str:
     content = json.loads(path.read_text(encoding="utf-8"))
-    describe = _finetuned if "seeds" in content else _measured
-    what, figure = describe(content)
-    return f"| {what} | {figure} | [{path.name}](results/{path.name}) |"
-
-
-def _finetuned(content: dict[str, Any]) -> tuple[str, str]:
     metric = content["metric"]
     summary = content["summary"][metric]
     deviation = summary["standard_deviation"]
@@ -63,12 +70,107 @@ def _finetuned(content: dict[str, Any]) -> tuple[str, str]:
     with_elmo = next(iter(content["seeds"].values()))["layer_weights"] is not None
     source = content["dev"].partition(":")[0]
     what = f"`hf-elmo finetune {content['task']}` on `{source}`, {'with' if with_elmo else 'without'} ELMo"
-    return what, f"{name} {100 * summary['mean']:.2f}{spread} ({len(content['seeds'])} seeds)"
+    figure = f"{name} {100 * summary['mean']:.2f}{spread} ({len(content['seeds'])} seeds)"
+    return f"| {what} | {figure} | [{path.name}](results/{path.name}) |"
 
 
-def _measured(content: dict[str, Any]) -> tuple[str, str]:
-    first = content["results"][0]
-    return "raw text to padded torch tensors", f"{first['words_per_second']:,} words/s on one core"
+# --- Speed -----------------------------------------------------------------------------------------------------------
+
+
+class SpeedRow(NamedTuple):
+    """A line of the table: what is done, and a figure for each size that was measured."""
+
+    work: str
+    figures: dict[str, str]
+
+
+def speed_table(folder: Path) -> str:
+    """The table of all benchmarks that have been run."""
+    lines = ["| work | small | original | file with the command |", "|---|---|---|---|"]
+    for name, rows_of in BENCHMARKS.items():
+        path = folder / f"bench_{name}.json"
+        if not path.is_file():
+            continue
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("quick"):
+            raise ValueError(f"{path} was written with --quick, which measures nothing: run the benchmark without it.")
+        for row in rows_of(content):
+            figures = " | ".join(row.figures.get(size, "") for size in SIZES)
+            lines.append(f"| {row.work} | {figures} | [{path.name}](results/speed/{path.name}) |")
+    return "\n".join(lines)
+
+
+def _by_work(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    works: dict[str, list[dict[str, Any]]] = {}
+    for result in content["results"]:
+        works.setdefault(result["work"], []).append(result)
+    return works
+
+
+def _times(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.1f}x"
+
+
+def _beside_allennlp(result: dict[str, Any]) -> str:
+    other = result.get("ratio_simple_elmo")
+    return f"{_times(result['ratio'])}, {result['apart']:.1e} apart" + (
+        f"; {_times(other)} simple_elmo" if other else ""
+    )
+
+
+def _inference(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    for work, results in _by_work(content).items():
+        what = f"{content['file']}, words to layers" if work == "a file" else work
+        yield SpeedRow(what, {one["size"]: _beside_allennlp(one) for one in results})
+
+
+def _loading(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    yield SpeedRow("loading, files in memory", {one["size"]: _beside_allennlp(one) for one in content["results"]})
+
+
+def _quantization(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    """One sentence only, which is what it is for."""
+    work, results = next(iter(_by_work(content).items()))
+    for to in dict.fromkeys(one["quantize"] for one in results):
+        chosen = [one for one in results if one["quantize"] == to]
+        yield SpeedRow(
+            f'{work}, `quantize="{to}"` beside our float32',
+            {one["size"]: f"{_times(one['ratio'])}, cosine {_worst_cosine(one):.4f}" for one in chosen},
+        )
+
+
+def _worst_cosine(result: dict[str, Any]) -> float:
+    return min(error["min_cosine"] for error in result["errors"])
+
+
+def _scaling(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    for result in content["results"]:
+        first, last = result["points"][0]["words"], result["points"][-1]["words"]
+        figure = f"seconds ~ words^{result['exponent']:.2f}, {1 / result['seconds_per_word']:,.0f} words/s"
+        yield SpeedRow(f"{first:,} to {last:,} words, {result['kind']}", {content["size"]: figure})
+
+
+def _training(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    peaks = content["process_peak_bytes"]
+    memory = "" if None in peaks.values() else f", {peaks['hf_elmo'] / 1e9:.1f} GB, not {peaks['allennlp'] / 1e9:.1f}"
+    figure = f"{_beside_allennlp(content)}{memory}"
+    work = f"a training step, {content['rows']} x {content['steps']} words a direction"
+    yield SpeedRow(work, {content["size"]: figure})
+
+
+def _tokenizer(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    speed = f"{content['results'][0]['words_per_second']:,} words/s"
+    yield SpeedRow("raw text to padded tensors, one core", dict.fromkeys(SIZES, speed))
+
+
+BENCHMARKS = {
+    "inference": _inference,
+    "loading": _loading,
+    "quantization": _quantization,
+    "training": _training,
+    "scaling": _scaling,
+    "tokenizer": _tokenizer,
+}
 
 
 if __name__ == "__main__":
