@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ELMo, deep contextualized word representations, as a Hugging Face model.
 
-Importing this package makes `AutoConfig`, `AutoTokenizer` and the `AutoModel` classes know ELMo.
+Importing this package makes `AutoConfig`, `AutoTokenizer` and the `AutoModel` classes know ELMo, and `pipeline` the
+task `"elmo-substitutes"`.
 """
 
 from transformers import (
@@ -15,6 +16,7 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_elmo import ElmoConfig
 from .embedder import ElmoEmbedder
@@ -27,6 +29,12 @@ from .modeling_elmo_heads import (
     ElmoForTokenClassification,
 )
 from .modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
+from .pipeline_elmo import SUBSTITUTES_TASK, ElmoSubstitutesPipeline
+from .quantization import is_quantized, quantize
+from .sampling import Sample
+from .scoring import ScoreTotals, SentenceScore
+from .shipped_model import ELMO_MINI, load_mini
+from .substitutes import Substitute, Substitutes
 from .tokenization_elmo import Coverage, ElmoCharacters, ElmoTokenizer, batch_to_ids
 from .training import GradualUnfreezing, parameter_groups
 from .version import __version__
@@ -40,8 +48,13 @@ AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification,
 AutoModelForSequenceClassification.register(ElmoConfig, ElmoForSequenceClassification, exist_ok=True)
 AutoModelForQuestionAnswering.register(ElmoConfig, ElmoForQuestionAnswering, exist_ok=True)
 AutoModelForMultipleChoice.register(ElmoConfig, ElmoForMultipleChoice, exist_ok=True)
+if SUBSTITUTES_TASK not in PIPELINE_REGISTRY.get_supported_tasks():
+    PIPELINE_REGISTRY.register_pipeline(
+        SUBSTITUTES_TASK, ElmoSubstitutesPipeline, pt_model=AutoModelForPreTraining, type="text"
+    )
 
 __all__ = [
+    "ELMO_MINI",
     "Coverage",
     "ElmoCharacters",
     "ElmoConfig",
@@ -56,13 +69,22 @@ __all__ = [
     "ElmoModelOutput",
     "ElmoPreTrainedModel",
     "ElmoState",
+    "ElmoSubstitutesPipeline",
     "ElmoTokenizer",
     "FeatureCache",
     "GradualUnfreezing",
     "LayerWeights",
+    "Sample",
+    "ScoreTotals",
+    "SentenceScore",
+    "Substitute",
+    "Substitutes",
     "WordVectors",
     "__version__",
     "batch_to_ids",
+    "is_quantized",
+    "load_mini",
     "load_word_vectors",
     "parameter_groups",
+    "quantize",
 ]

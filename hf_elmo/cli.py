@@ -49,21 +49,34 @@ COMMANDS = {
     "pretrain": ("hf_elmo.scripts.pretrain_elmo:PRETRAIN", "a biLM from text"),
     "vocab": ("hf_elmo.scripts.vocab:VOCAB", "a word vocabulary from text"),
     "coverage": ("hf_elmo.scripts.coverage:COVERAGE", "how much of a text a model knows"),
+    "shrink": ("hf_elmo.scripts.shrink:SHRINK", "a folder with weights of half the size"),
     "embed": ("hf_elmo.scripts.embed:EMBED", "text to files of vectors"),
     "perplexity": ("hf_elmo.scripts.perplexity:PERPLEXITY", "how well a biLM predicts a text"),
+    "score": ("hf_elmo.scripts.score:SCORE", "how probable a biLM finds each word of a text"),
+    "substitutes": ("hf_elmo.scripts.substitutes:SUBSTITUTES", "words that fit a place of a text"),
+    "sample": ("hf_elmo.scripts.sample:SAMPLE", "sentences drawn from a biLM"),
+    "pairs": ("hf_elmo.scripts.pairs:PAIRS", "which of two sentences a biLM prefers"),
+    "layers": ("hf_elmo.scripts.layers:LAYERS", "how much of each layer trained models use"),
+    "neighbors": ("hf_elmo.scripts.neighbors:NEIGHBORS", "where in a text a word is used as in a sentence"),
+    "probe pos": ("hf_elmo.scripts.probe:POS", "parts of speech by a linear classifier on each layer"),
+    "probe wsd": ("hf_elmo.scripts.probe:WSD", "senses of words by the nearest neighbour in each layer"),
+    "warm-state": ("hf_elmo.scripts.warm_state:WARM_STATE", "the state that sentences start from, made from text"),
+    "compare-states": ("hf_elmo.scripts.compare_states:COMPARE_STATES", "a biLM from zero, warm and carried state"),
     "align": ("hf_elmo.scripts.align:ALIGN", "the vectors of a model to the space of another, by a dictionary"),
     "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),
     "finetune classify": ("hf_elmo.scripts.finetune:CLASSIFY", "a label for a sentence or a pair of sentences"),
     "export allennlp": ("hf_elmo.conversion.command:EXPORT_ALLENNLP", "a model folder to AllenNLP weights"),
+    "export onnx": ("hf_elmo.conversion.onnx_export:EXPORT_ONNX", "a model folder to ONNX, which runs without torch"),
 }
 GROUPS = {
     "convert": "converts old weights to a Hub folder",
     "finetune": "trains a task on top of ELMo, and measures it",
+    "probe": "measures what each layer of a model knows",
     "export": "converts a model folder to the format of another program",
 }
 
 # Packages that commands import first thing, and the extra that brings them.
-EXTRAS = {"accelerate": "train"}
+EXTRAS = {"accelerate": "train", "onnx": "onnx", "onnxruntime": "onnx"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels of the original programs (AllenNLP, ELMoForManyLangs and others), for the tests and the demo.
+"""The wheels of the original programs (AllenNLP, ELMoForManyLangs and others), for the tests and the benches.
 
 They are downloaded once with pip into a cache folder (`HF_ELMO_CACHE`, default `~/.cache/hf-elmo`) and checked against
 the SHA-256 noted below at each use. Nothing of them is installed.

@@ -1,5 +1,6 @@
 """The command hf-elmo: help, results, and one line for every mistake."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_help_of_a_command_has_examples_that_parse(capsys, words):
     assert code == 0
     examples = out.split("examples:\n")[1].replace("\\\n", " ").strip().splitlines()
     for example in examples:
-        program, *argv = example.split()
+        program, *argv = shlex.split(example)
         if program == "accelerate":  # launch, its own options, and the file of the command
             argv = [*words.split(), *argv[argv.index("scripts/pretrain_elmo.py") + 1 :]]
         else:

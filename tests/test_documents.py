@@ -4,6 +4,7 @@ import doctest
 import functools
 import importlib
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from tiny import tiny_config
 from hf_elmo import cli
 from hf_elmo.pretraining_settings import PRESETS
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
-from hf_elmo.scripts.results_table import with_table
+from hf_elmo.scripts.results_table import with_tables
 
 ROOT = Path(__file__).parents[1]
 PRETRAINING = ["vocab", "pretrain", "pretrain", "perplexity", "pretrain"]
+LANGUAGE_MODEL = ["score", "substitutes", "sample", "warm-state"]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -47,13 +49,13 @@ def test_blocks_of_the_readme(tmp_path, monkeypatch):
             ran.append("python")
         elif language == "bash":
             for line in block.replace("\\\n", " ").splitlines():
-                command = line.split("#")[0].split()
+                command = shlex.split(line, comments=True)
                 if command[0] == "hf-elmo":
                     assert cli.main(command[1:]) == 0
                     ran.append(command[1])
                 else:
                     assert command[0] in {"make", "pip"}, f"the README has a command that no test runs: {line}"
-    assert ran == ["convert", "export", "python", "python", "finetune", "python", *PRETRAINING]
+    assert ran == ["convert", "export", "python", "python", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
     assert names["vectors"].shape == (1, 5, 32)
 
 
@@ -66,10 +68,14 @@ def test_the_readme_is_short_and_names_existing_files():
 
 def test_figures_of_the_readme_are_those_of_the_results():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_table(text, ROOT / "results") == text, "run: python scripts/results_table.py README.md results"
-    assert with_table(text.replace("words/s", "words a second"), ROOT / "results") == text
-    with pytest.raises(ValueError, match="no place for the table"):
-        with_table("Nothing here.", ROOT / "results")
+    assert with_tables(text, ROOT / "results") == text, "run: python scripts/results_table.py README.md results"
+    assert (
+        with_tables(text.replace(" seeds)", " seats)").replace("e-06 apart", "e-07 apart"), ROOT / "results") == text
+    )
+    with pytest.raises(ValueError, match="no place for the table: write <!-- results -->"):
+        with_tables("Nothing here.", ROOT / "results")
+    with pytest.raises(ValueError, match="no place for the table: write <!-- speed -->"):
+        with_tables(text.replace("<!-- end of speed -->", ""), ROOT / "results")
 
 
 def test_make_targets_that_are_named_exist():
