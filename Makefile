@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "hf-elmo needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[convert]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[convert,plot]'
 	@touch $@
 
 # What only tests and linters need comes on top.
@@ -30,7 +30,7 @@ $(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --use-pep517 --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## text in, contextual vectors and neighbours out
+demo: $(INSTALLED) ## senses of words with the model of the package; writes demo.png
 	@$(BIN)/python -m hf_elmo.scripts.demo
 
 test: $(READY) lint ## lint, type check, all tests
@@ -45,8 +45,10 @@ format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## measure the tokenizer
-	$(BIN)/python -m hf_elmo.scripts.bench_tokenizer
+# BENCH_OPTIONS="--conllu en_ewt-ud-dev.conllu --simple-elmo" measures a real file and simple_elmo, too.
+bench: $(READY) ## measure everything on an idle machine, into results/speed and the README
+	$(BIN)/python -m hf_elmo.scripts.bench_all --output results/speed $(BENCH_OPTIONS)
+	$(BIN)/python scripts/results_table.py README.md results
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

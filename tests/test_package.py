@@ -47,6 +47,7 @@ def test_what_is_in_the_wheel(wheel):
         for path in (ROOT / folder).iterdir()
         if path.suffix in (".py", ".md", ".typed") or path.name == "py.typed"
     }
+    in_checkout |= {f"hf_elmo/mini/{path.name}" for path in (ROOT / "hf_elmo" / "mini").glob("*")}
     assert packaged == in_checkout
     required = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
     assert sorted(required) == ["numpy", "safetensors", "tokenizers", "torch", "transformers"]
