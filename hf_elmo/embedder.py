@@ -33,6 +33,7 @@ from .modeling_elmo import ElmoModel
 from .packing import ElmoState, PackedWords, sentence_by_sentence
 from .quantization import Quantization
 from .quantization import quantize as quantize_model
+from .scoring import sentence_windows
 from .tokenization_elmo import ElmoTokenizer
 
 # A text, or a list of words.
@@ -365,7 +366,7 @@ class ElmoEmbedder:
             if self.state == "carry":
                 yield from self._stream_carrying(sentences, request, cache, bar.update)
                 return
-            for window in _windows(sentences, BATCHES_AHEAD * request.batch_tokens):
+            for window in sentence_windows(sentences, BATCHES_AHEAD * request.batch_tokens):
                 with self._reading(cache):  # not while the generator waits, as others may use the model meanwhile
                     results = self._encode_window(window, request, bar.update)
                 results.reverse()
@@ -602,20 +603,6 @@ def _pooled(vectors: Tensor, pooling: Pooling) -> Tensor:
         return torch.cat([vectors[..., -1, :], vectors[..., 0, :]], dim=-1)
     parts = {"mean": vectors.mean(dim=-2), "max": vectors.amax(dim=-2)}
     return torch.cat([part for name, part in parts.items() if name in pooling], dim=-1)
-
-
-def _windows(sentences: Iterable[list[str]], words: int) -> Iterator[list[list[str]]]:
-    """Some sentences at a time, until they have so many words; an empty one counts, too."""
-    window: list[list[str]] = []
-    count = 0
-    for sentence in sentences:
-        window.append(sentence)
-        count += len(sentence) + 2
-        if count >= words:
-            yield window
-            window, count = [], 0
-    if window:
-        yield window
 
 
 def _bar(show_progress: bool | Progress | None) -> AbstractContextManager[Progress]:

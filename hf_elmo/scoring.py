@@ -217,7 +217,7 @@ def score_stream(
 
 
 def _stream(model: Any, tokenizer: Any, sentences: Iterator[list[str]], batch_tokens: int) -> Iterator[SentenceScore]:
-    for window in _windows(sentences, BATCHES_AHEAD * batch_tokens):
+    for window in sentence_windows(sentences, BATCHES_AHEAD * batch_tokens):
         with reading(model):  # not while the generator waits, as others may use the model meanwhile
             results: list[Any] = [None] * len(window)
             for numbers in _batches([len(words) + 2 for words in window], batch_tokens):
@@ -227,8 +227,8 @@ def _stream(model: Any, tokenizer: Any, sentences: Iterator[list[str]], batch_to
         yield from results
 
 
-def _windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[str]]]:
-    """Some sentences at a time, until they have so many positions."""
+def sentence_windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[str]]]:
+    """Some sentences at a time, until they have so many positions, boundaries included."""
     window: list[list[str]] = []
     count = 0
     for sentence in sentences:

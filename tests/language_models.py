@@ -29,6 +29,14 @@ def small_model(tokenizer: ElmoTokenizer, **settings) -> ElmoForPreTraining:
     return random_model(config, model_class=ElmoForPreTraining)
 
 
+def saved_model(folder: Path) -> Path:
+    """A folder with such a model and its tokenizer."""
+    tokenizer = small_tokenizer(folder)
+    for part in (small_model(tokenizer), tokenizer):
+        part.save_pretrained(folder / "model")
+    return folder / "model"
+
+
 def log_probabilities(model, tokenizer, words: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
     """From the logits, of all words of the vocabulary (positions, V): what comes after and what before a position."""
     with torch.no_grad():

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from language_models import TEXT, small_model, small_tokenizer
+from language_models import TEXT, saved_model
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, SentenceScore
 from hf_elmo.cli import main
@@ -16,11 +16,7 @@ PAIRS = [MinimalPair(good, bad) for good, bad in zip(TEXT, SHUFFLED, strict=True
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pairs")
-    tokenizer = small_tokenizer(folder)
-    small_model(tokenizer).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    return folder / "model"
+    return saved_model(tmp_path_factory.mktemp("pairs"))
 
 
 @pytest.fixture(scope="module")

@@ -195,7 +195,7 @@ def test_the_command(capsys, folder, tmp_path):
     assert "   1.000  bank   5 times, all of them equal" in lines
     assert lines[-1] == f"picture: {tmp_path / 'found.png'}"
     record = json.loads((tmp_path / "found.json").read_text())
-    assert record["command"].startswith("hf-elmo ")
+    assert record["command"].startswith("hf-elmo")
     assert [len(layer) for layer in record["layers"].values()] == [2, 2, 2]
     assert record["layers"]["0"][0]["occurrences"] == 5
     assert (tmp_path / "found.png").read_bytes()[:4] == b"\x89PNG"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from language_models import KINDS, KNOWN, small_model, small_tokenizer
+from language_models import KINDS, KNOWN, saved_model, small_model
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer, sampling
 from hf_elmo.cli import main
@@ -13,11 +13,7 @@ from hf_elmo.modeling_elmo import ElmoBidirectionalLstm
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sampling")
-    tokenizer = small_tokenizer(folder)
-    small_model(tokenizer).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    return folder / "model"
+    return saved_model(tmp_path_factory.mktemp("sampling"))
 
 
 @pytest.fixture(scope="module")

@@ -293,7 +293,7 @@ def test_files_give_the_totals_of_hf_elmo_perplexity(folder, tmp_path, capsys):
     assert main(["perplexity", model, text, "--mode", "sentences", "--json", str(tmp_path / "p.json"), "--quiet"]) == 0
     totals, perplexity = json.loads(report.read_text()), json.loads((tmp_path / "p.json").read_text())
     assert (totals["model"], totals["state"]) == ("model", "zero")
-    assert totals["command"].startswith("hf-elmo ")
+    assert totals["command"].startswith("hf-elmo")
     assert totals["forward_perplexity"] == pytest.approx(perplexity["forward"], rel=1e-6)
     assert totals["backward_perplexity"] == pytest.approx(perplexity["backward"], rel=1e-6)
     assert totals["combined_perplexity"] == pytest.approx(perplexity["both"], rel=1e-6)

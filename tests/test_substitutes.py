@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from language_models import KINDS, KNOWN, TEXT, WORDS, log_probabilities, small_model, small_tokenizer
+from language_models import KINDS, KNOWN, TEXT, WORDS, log_probabilities, saved_model, small_model
 from test_auto import run_without_the_package
 from transformers import pipeline
 
@@ -16,11 +16,7 @@ SENTENCE = WORDS[0]  # The cat sat on the mat .
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("substitutes")
-    tokenizer = small_tokenizer(folder)
-    small_model(tokenizer).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    return folder / "model"
+    return saved_model(tmp_path_factory.mktemp("substitutes"))
 
 
 @pytest.fixture(scope="module")
