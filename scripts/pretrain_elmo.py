@@ -100,7 +100,6 @@ def pretrain(settings: PretrainingSettings, resume: bool = False) -> ElmoForPreT
         with stop.listen():
             run.train(stop)
         run.finish()
-    accelerator.end_training()  # closes trackers, and the connections between processes
     return run.model
 
 
@@ -526,6 +525,8 @@ class Run:
         progress, patience = self.state.progress, self.settings.early_stopping
         if patience is not None and progress.evaluations_without_gain >= patience:
             self.say(f"stopped early: {patience} measurements without gain since step {progress.best_step:,}")
+        if self.settings.report_to:
+            self.accelerator.end_training()
         path = on_main(self.accelerator, self._write_final)
         self.say(f"model folder: {path}")
 
