@@ -20,7 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -84,7 +84,7 @@ def pretrain(settings: PretrainingSettings, resume: bool = False) -> ElmoForPreT
         log_with=settings.report_to or None,
         project_dir=settings.output if settings.report_to else None,
     )
-    with ExitStack() as stack:
+    with parting_together(accelerator), ExitStack() as stack:
         run = Run(accelerator, settings, stack, resume)
         run.say(f"{settings}\n")
         run.prepare()
@@ -100,7 +100,26 @@ def pretrain(settings: PretrainingSettings, resume: bool = False) -> ElmoForPreT
         with stop.listen():
             run.train(stop)
         run.finish()
+        del run.step_model  # several processes: it holds on to their connection
     return run.model
+
+
+@contextmanager
+def parting_together(accelerator: Accelerator) -> Iterator[None]:
+    """Closes trackers and the connection of the processes at the end of a run, when all of them got there.
+
+    Left open, the connection's threads may abort a process that is already done. After an error in one process nobody
+    waits: the launcher ends the others.
+    """
+    stopped: SystemExit | None = None
+    try:
+        yield
+    except SystemExit as agreed:  # by all processes, after a signal
+        stopped = agreed
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+    if stopped is not None:
+        raise stopped
 
 
 class Run:
@@ -525,8 +544,6 @@ class Run:
         progress, patience = self.state.progress, self.settings.early_stopping
         if patience is not None and progress.evaluations_without_gain >= patience:
             self.say(f"stopped early: {patience} measurements without gain since step {progress.best_step:,}")
-        if self.settings.report_to:
-            self.accelerator.end_training()
         path = on_main(self.accelerator, self._write_final)
         self.say(f"model folder: {path}")
 

@@ -331,7 +331,7 @@ def launch(settings, *options: str) -> None:
     accelerate += ["--main_process_port", "0"]
     command = [*accelerate, script, json.dumps(settings.to_dict()), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -355,7 +355,8 @@ def test_two_processes_are_one_with_the_whole_batch(folder, mode):
 @pytest.mark.slow
 def test_two_processes_resume_to_the_last_bit(folder):
     values = {"softmax": "sampled", "num_sampled": 12, "batch_size": 4}
-    launch(tiny_settings(folder, "whole", max_steps=12, **values))
+    launch(tiny_settings(folder, "whole", max_steps=12, report_to=["tensorboard"], **values))
+    assert list((folder / "whole").rglob("events.out.tfevents.*"))
     launch(tiny_settings(folder, "parts", max_steps=5, **values))
     launch(tiny_settings(folder, "parts", max_steps=12, **values), "--resume")
     assert losses_of(folder / "parts").equal(losses_of(folder / "whole"))
