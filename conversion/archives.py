@@ -34,6 +34,7 @@ GZIP_BEGIN = b"\x1f\x8b"
 ZIP_BEGINS = (b"PK\x03\x04", b"PK\x05\x06")  # the second one is empty
 TAR_MARK, TAR_MARK_AT = b"ustar", 257
 
+NOT_HONEST = "No honest archive has that: get it from where you trust it."
 FILLS_A_DISK = "It seems to be made to fill a disk; if it is not, unpack it, and give the folder."
 
 ArchiveKind = Literal["zip", "tar", "tar.gz"]
@@ -195,7 +196,7 @@ def _tar_members(path: Path, archive: tarfile.TarFile) -> Iterator[_Member | str
             kind = "symbolic" if entry.issym() else "hard"
             raise _refused(path, name, f"is a {kind} link. Only plain files and folders are unpacked.")
         if entry.issparse():
-            raise _refused(path, name, "is a sparse file, and a few bytes may unpack to terabytes.")
+            raise _refused(path, name, f"is a sparse file, and a few bytes may unpack to terabytes. {NOT_HONEST}")
         if entry.isdir():
             if name not in (".", ""):
                 yield name
@@ -213,7 +214,7 @@ class _Bounded(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= LARGEST_READ:
-            raise _RefusedError(f"{self.path} has a header of {size:,} bytes, which no member needs.")
+            raise _RefusedError(f"{self.path} has a header of {size:,} bytes, which no member needs. {NOT_HONEST}")
         content = self.stream.read(size)
         self._check(self.stream.tell())
         return content
@@ -242,7 +243,7 @@ def _checked_members(path: Path, members: Iterable[_Member | str]) -> Iterator[_
     folders: set[str] = set()
     for number, member in enumerate(members):
         if number >= LARGEST_COUNT:
-            raise _RefusedError(f"{path} has more than {LARGEST_COUNT:,} members, which no model has.")
+            raise _RefusedError(f"{path} has more than {LARGEST_COUNT:,} members, which no model has. {NOT_HONEST}")
         is_file = isinstance(member, _Member)
         name = member.name if isinstance(member, _Member) else member
         parts = _checked_name(path, name)
@@ -250,7 +251,7 @@ def _checked_members(path: Path, members: Iterable[_Member | str]) -> Iterator[_
         keys = [unicodedata.normalize("NFKC", "/".join(parts[:end])).casefold() for end in range(1, len(parts) + 1)]
         above, own = keys[:-1], keys[-1]
         if own in files or (is_file and own in folders) or not files.isdisjoint(above):
-            raise _refused(path, name, "is there more than once, or is a file and a folder.")
+            raise _refused(path, name, f"is there more than once, or is a file and a folder. {NOT_HONEST}")
         folders.update(above)
         (files if is_file else folders).add(own)
         if isinstance(member, _Member):
@@ -260,10 +261,10 @@ def _checked_members(path: Path, members: Iterable[_Member | str]) -> Iterator[_
 def _checked_name(path: Path, name: str) -> list[str]:
     """The parts of a name that stays inside the folder on every system."""
     if name.startswith(("/", "\\")) or re.match("[A-Za-z]:", name):
-        raise _refused(path, name, "has an absolute name, which would lead out of the folder.")
+        raise _refused(path, name, f"has an absolute name, which would lead out of the folder. {NOT_HONEST}")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in re.split(r"[/\\]", name):
-        raise _refused(path, name, "has '..' in its name, which would lead out of the folder.")
+        raise _refused(path, name, f"has '..' in its name, which would lead out of the folder. {NOT_HONEST}")
     if not parts or re.search(r"[\x00-\x1f\x7f\\:]", name):
         raise _refused(path, name, "has a name that is empty, or with a control character, a backslash or a colon.")
     try:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from hf_elmo.strict_json import LARGEST_FILE
+
 from .archives import GZIP_BEGIN, archive_kind
 from .hdf5 import holds
 from .manylangs import CONFIG, EMBEDDER, ENCODER, is_manylangs
-from .options import LARGEST_FILE, read_options
+from .options import read_options
 from .pickles import LEGACY_BEGIN
 
 TRAINED_WEIGHTS = ("weights.th", "best.th")  # what AllenNLP calls the weights of a trained model

@@ -138,22 +138,22 @@ def _walk(
                 )
             if group.links.get_info(link).type != h5py.h5l.TYPE_HARD:
                 raise _RefusedError(
-                    f"{path}: {_quoted(name)}, on the way to the dataset {_quoted(wanted)}, is a soft or external "
-                    "link. Links are not followed; the arrays must be in the file itself."
+                    f"{path}: {_on_the_way(name, wanted)} is a soft or external link. Links are not followed; the "
+                    "arrays must be in the file itself."
                 )
             opened = h5py.h5o.open(group, link)
             address = _address(h5py, opened)
             if address in seen:
                 raise _RefusedError(
-                    f"{path}: {_quoted(name)}, on the way to the dataset {_quoted(wanted)}, is a loop or a second "
-                    f"name: it is the same object as {_quoted(seen[address])}. Every array must have its own data."
+                    f"{path}: {_on_the_way(name, wanted)} is a loop or a second name: it is the same object as "
+                    f"{_quoted(seen[address])}. Every array must have its own data."
                 )
             seen[address] = name
             is_dataset = "" in below
             if not isinstance(opened, h5py.h5d.DatasetID if is_dataset else h5py.h5g.GroupID):
                 raise _RefusedError(
-                    f"{path}: {_quoted(name)} is not a {'dataset' if is_dataset else 'group'}, but "
-                    f"{'the array itself' if is_dataset else f'the dataset {_quoted(wanted)}'} should be there."
+                    f"{path}: {_on_the_way(name, wanted)} is not a {'dataset' if is_dataset else 'group'}, which it "
+                    "must be. Does the file belong to these options?"
                 )
         if is_dataset:
             yield name, opened
@@ -192,7 +192,7 @@ def _check_dataset(h5py: Any, path: Path, name: str, dataset: Any, shape: tuple[
         raise _refused(path, name, f"is a scalar or empty; an array of shape {shape} should be there.")
     found = space.get_simple_extent_dims()
     if found != shape:
-        raise _refused(path, name, f"has shape {found}; the options ask for {shape}.")
+        raise _refused(path, name, f"has shape {found}; the options ask for {shape}. Do they belong together?")
 
     needed, stored, offset = _bytes_of(shape), dataset.get_storage_size(), dataset.get_offset()
     in_file = layout == h5py.h5d.COMPACT or (offset is not None and offset + needed <= file_size)
@@ -206,7 +206,9 @@ def _read_dataset(h5py: Any, path: Path, name: str, dataset: Any, shape: tuple[i
         dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, array)
         broken = array.size - int(np.isfinite(array).sum())
         if broken:
-            raise _refused(path, name, f"has {broken:,} of {array.size:,} values that are NaN or infinite.")
+            raise _refused(
+                path, name, f"has {broken:,} of {array.size:,} values that are NaN or infinite. Get the file again."
+            )
         return array
 
 
@@ -256,6 +258,10 @@ def _describe_type(kind: Any) -> str:
 def _quoted(name: str) -> str:
     """The name as a short literal: names in a file can be long and hold anything."""
     return repr(name if len(name) <= 200 else f"{name[:200]}...")
+
+
+def _on_the_way(name: str, wanted: str) -> str:
+    return _quoted(name) if name == wanted else f"{_quoted(name)}, on the way to the dataset {_quoted(wanted)},"
 
 
 def _refused(path: Path, name: str, what: str) -> _RefusedError:

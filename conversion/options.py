@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options.json of AllenNLP and bilm-tf, and the ElmoConfig that says the same."""
 
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hf_elmo.configuration_elmo import LARGEST_SIZE, ElmoConfig
+from hf_elmo.strict_json import read_object, shown
 
-LARGEST_FILE = 2**20  # bytes; the published files have fewer than 1,000
 LARGEST_COUNT = 100  # layers, highways or filters; the published models have 2, 2 and 7
 LARGEST_NUMBER = 3e38  # what a float32 can hold; larger ones are infinite there
 
@@ -24,26 +22,7 @@ def read_options(path: str | os.PathLike[str]) -> dict[str, Any]:
         ValueError: If the file is not that; names the file.
         FileNotFoundError: If there is no such file.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file {path}.")
-    if not path.is_file():
-        raise ValueError(f"{path} is not a regular file. Give the path of an options.json.")
-    with open(path, "rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise ValueError(f"{path} has more than {LARGEST_FILE:,} bytes and so is no options.json of an ELMo model.")
-    try:
-        options = json.loads(
-            content.decode("utf-8-sig"), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant
-        )
-    except RecursionError:
-        raise ValueError(f"{path} is no options.json of an ELMo model: it is nested too deeply.") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(options, dict):
-        raise ValueError(f"{path} must hold one JSON object with the key lstm, not {_shown(options)}.")
-    return options
+    return read_object(path, "options.json")
 
 
 def config_from_options(options: Mapping[str, Any], **settings: Any) -> ElmoConfig:
@@ -173,7 +152,7 @@ class Section:
         self.path = path
 
     def refuse(self, key: str, allowed: str) -> NoReturn:
-        found = f"is {_shown(self.values[key])}" if key in self.values else "is missing"
+        found = f"is {shown(self.values[key])}" if key in self.values else "is missing"
         raise ValueError(f"{self.path}{key} {found} in the options; it must be {allowed}.")
 
     def section(self, key: str) -> "Section":
@@ -215,7 +194,7 @@ def read_filters(cnn: Section, max_characters: int) -> list[list[int]]:
             and _is_integer(filter_[1], 1, LARGEST_SIZE)
         ):
             raise ValueError(
-                f"{cnn.path}filters[{i}] is {_shown(filter_)} in the options; it must be [width, count], two whole "
+                f"{cnn.path}filters[{i}] is {shown(filter_)} in the options; it must be [width, count], two whole "
                 f"numbers with a width from 1 to max_characters_per_token ({max_characters}) and a count from 1 to "
                 f"{LARGEST_SIZE}."
             )
@@ -233,25 +212,6 @@ def _is_number(value: Any) -> bool:
     return abs(value) < LARGEST_NUMBER
 
 
-def _shown(value: Any) -> str:
-    """The value as JSON, shortened: it can be anything that a file holds."""
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
-
-
 def _plain(clip: float | None) -> float | int | None:
     """3 rather than 3.0, as in the published files."""
     return int(clip) if clip is not None and float(clip).is_integer() else clip
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise ValueError(f"the key {_shown(key)} appears twice in one object.")
-        values[key] = value
-    return values
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number.")

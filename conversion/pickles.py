@@ -9,6 +9,7 @@ and what comes out must be exactly what the caller expects.
 
 import math
 import os
+import pickle
 import pickletools
 import stat
 import warnings
@@ -154,10 +155,18 @@ def _load(path: Path, allowed: frozenset[str], needed: int) -> Any:
     except (OSError, KeyboardInterrupt):
         raise
     except Exception as error:  # a damaged or hostile file can raise anything
-        reason = str(error).partition("\n")[0][:300]
         raise ValueError(
-            f"{path} cannot be read as weights that torch.save wrote, so nothing of it was used: {reason}"
+            f"{path} cannot be read as weights that torch.save wrote, so nothing of it was used: {_reason(error)} Get "
+            "the file again, from where you trust it."
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, without torch's advice to let the file run its code."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "torch does not take what it holds for weights."
+    reason = str(error).partition("\n")[0][:300]
+    return reason if reason.endswith(".") else f"{reason}."
 
 
 def _check_size(path: Path, needed: int) -> int:

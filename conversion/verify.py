@@ -5,15 +5,13 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.checked_loading import load_config as load_config
 from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -116,25 +114,6 @@ def verify_folder(
     return parity
 
 
-def load_config(folder: str | os.PathLike[str]) -> ElmoConfig:
-    """The config of a folder that holds an ELMo model.
-
-    Raises:
-        ValueError: If it is of another model, or a value is impossible.
-        FileNotFoundError: If the folder has no config.
-    """
-    path = Path(folder, "config.json")
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} is no model folder: it has no config.json.")
-    try:
-        model_type = ElmoConfig.get_config_dict(folder)[0].get("model_type")
-        if model_type != ElmoConfig.model_type:
-            raise ValueError(f"{path} says model_type {model_type!r}; this needs an ELMo model ('elmo').")
-        return ElmoConfig.from_pretrained(folder)
-    except StrictDataclassError as error:
-        raise ValueError(f"{path} is not the config of an ELMo model: {error}") from error
-
-
 @overload
 def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype) -> ElmoModel: ...
 
@@ -158,10 +137,14 @@ def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype, model_class
     model, loading = loaded
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if loading[kind]:
-            raise ValueError(f"{folder}: {kind.replace('_', ' ')} in the weights: {_listed(loading[kind])}.")
+            names = [_with_shapes(*key) if isinstance(key, tuple) else key for key in loading[kind]]
+            raise ValueError(
+                f"{folder}: {kind.replace('_', ' ')} in the weights: {_listed(names)}. Get the folder again, or the "
+                "config that belongs to it."
+            )
     broken = [name for name, weight in model.state_dict().items() if not bool(weight.isfinite().all())]
     if broken:
-        raise ValueError(f"{folder}: the weights {_listed(broken)} hold NaN or infinite values.")
+        raise ValueError(f"{folder}: the weights {_listed(broken)} hold NaN or infinite values. Get the folder again.")
     return model.eval()
 
 
@@ -221,6 +204,10 @@ def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray])
         return float("inf")
     largest = max(float(np.abs(one - other).max()) for one, other in zip(ours, theirs, strict=True))
     return largest if np.isfinite(largest) else float("inf")
+
+
+def _with_shapes(name: str, found: Iterable[int], needed: Iterable[int]) -> str:
+    return f"{name} (shape {tuple(found)}, not {tuple(needed)})"
 
 
 def _listed(names: Iterable[Any]) -> str:

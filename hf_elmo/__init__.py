@@ -18,6 +18,7 @@ from transformers import (
 )
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from .checked_loading import load_checked
 from .configuration_elmo import ElmoConfig
 from .embedder import ElmoEmbedder
 from .feature_cache import FeatureCache
@@ -83,6 +84,7 @@ __all__ = [
     "__version__",
     "batch_to_ids",
     "is_quantized",
+    "load_checked",
     "load_mini",
     "load_word_vectors",
     "parameter_groups",

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an ELMo model is made of: sizes, clips and choices that change its numbers."""
 
+import json
 import math
 import os
 import shutil
@@ -15,6 +16,17 @@ from transformers import PreTrainedConfig
 
 # A size above this is a typing error or an attack, not a model; refusing it here keeps it from being allocated.
 LARGEST_SIZE = 2**24
+
+# The same for layers, each of which is an object of its own, whatever its size.
+LARGEST_COUNT = 1000
+COUNTS = ("num_highway_layers", "num_hidden_layers", "num_output_representations", "task_lstm_layers")
+
+# Labels of a task; a name is made for each of them.
+LARGEST_LABELS = 2**20
+PRECISIONS = ("float16", "bfloat16", "float32", "float64")
+
+# Bytes of a config.json; one with the names of a hundred thousand labels has fewer.
+LARGEST_FILE = 2**24
 
 # The code that is saved with every model, and which class of it each Auto class loads with `trust_remote_code=True`.
 # Every saved folder has all of it, so that the folder of one head loads as the base model or as another head, too; and
@@ -203,6 +215,8 @@ class ElmoConfig(PreTrainedConfig):
                 f"hidden_size={kwargs['hidden_size']!r} cannot be set: it is 2 x projection_size, one half for each "
                 "direction. Set projection_size instead."
             )
+        self._check_labels(kwargs.get("num_labels"))
+        self._check_dtype(self.dtype if self.dtype is not None else kwargs.get("torch_dtype"))
         if self.pad_token_id is None:
             self.pad_token_id = self.vocab_size - 1
         if self.elmo_at_output and self.layer_combination == "mix" and self.num_output_representations == 1:
@@ -265,6 +279,26 @@ class ElmoConfig(PreTrainedConfig):
                 "adaptive softmax, and it needs them."
             )
 
+    def _check_labels(self, number: Any) -> None:
+        """Refuses labels that cannot be; before the base class makes a name for each of them."""
+        if number is not None and not (type(number) is int and 1 <= number <= LARGEST_LABELS):
+            raise ValueError(
+                f"num_labels={number!s:.40} is not possible: it must be a whole number from 1 to {LARGEST_LABELS}."
+            )
+        names: Any = self.id2label
+        if names is None:
+            return
+        if not isinstance(names, dict) or {str(key) for key in names} != set(map(str, range(len(names)))):
+            raise ValueError(
+                f"id2label={names!s:.80} is not possible: it must have a name for each of the labels 0, 1, 2 and "
+                "so on."
+            )
+
+    def _check_dtype(self, dtype: Any) -> None:
+        """Refuses what is no precision; the base class would take any name that torch has."""
+        if dtype is not None and str(dtype).removeprefix("torch.") not in PRECISIONS:
+            raise ValueError(f"dtype={dtype!r:.40} is not possible: it is {', '.join(PRECISIONS)}, or None.")
+
     def _check_sizes(self) -> None:
         sizes = {
             "word_embedding_size": 0,
@@ -286,12 +320,17 @@ class ElmoConfig(PreTrainedConfig):
         }
         for name, smallest in sizes.items():
             value = getattr(self, name)
-            if not smallest <= value <= LARGEST_SIZE:
-                raise ValueError(f"{name}={value} is not possible: it must be between {smallest} and {LARGEST_SIZE}.")
+            largest = LARGEST_COUNT if name in COUNTS else LARGEST_SIZE
+            if not smallest <= value <= largest:
+                raise ValueError(f"{name}={value} is not possible: it must be between {smallest} and {largest}.")
 
     def _check_filters(self) -> None:
         if not self.char_cnn_filters:
             raise ValueError("char_cnn_filters is empty: give at least one [width, count].")
+        if len(self.char_cnn_filters) > LARGEST_COUNT:
+            raise ValueError(
+                f"char_cnn_filters has {len(self.char_cnn_filters):,} entries: it may have {LARGEST_COUNT}."
+            )
         for filter_ in self.char_cnn_filters:
             if len(filter_) != 2:
                 raise ValueError(f"char_cnn_filters has the entry {filter_}: every entry must be [width, count].")
@@ -377,6 +416,25 @@ class ElmoConfig(PreTrainedConfig):
         if self.crf_scheme is not None and not self.use_crf:
             raise ValueError(f"crf_scheme={self.crf_scheme!r} needs use_crf=True.")
 
+    @classmethod
+    def _dict_from_json_file(cls, json_file: str | os.PathLike) -> dict[str, Any]:
+        """Reads a config.json strictly: one object, no key twice, not too large, not too deep."""
+        size = os.path.getsize(json_file)
+        if size > LARGEST_FILE:
+            raise ValueError(
+                f"{json_file} has {size:,} bytes and so is no config of a model: it may have {LARGEST_FILE:,}. Get "
+                "the file again."
+            )
+        try:
+            content = json.loads(Path(json_file).read_text(encoding="utf-8"), object_pairs_hook=_without_repetition)
+        except RecursionError:
+            raise ValueError(f"{json_file} is no config of a model: it is nested too deeply.") from None
+        except ValueError as error:
+            raise ValueError(f"{json_file} is not valid JSON: {error}. Get the file again.") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{json_file} must hold one JSON object, not a {type(content).__name__}.")
+        return super()._dict_from_json_file(json_file)
+
     def save_pretrained(self, save_directory: str | os.PathLike, push_to_hub: bool = False, **kwargs: Any) -> None:
         """Saves the config with all of the code, so that the folder works with every Auto class as custom code."""
         os.makedirs(save_directory, exist_ok=True)
@@ -384,6 +442,16 @@ class ElmoConfig(PreTrainedConfig):
             shutil.copyfile(path, Path(save_directory) / name)
         self.auto_map = dict(AUTO_MAP)
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file; of a key that appears twice, Python itself would take the second value."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:40]!r} appears twice")
+    return content
 
 
 def _code_files() -> dict[str, Path]:

@@ -468,7 +468,8 @@ class CorpusReader:
         """Goes to a position that `state_dict` gave, for the same text and settings."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(
-                f"The state has version {state.get('version')!r}; this program reads version {STATE_VERSION}."
+                f"The state has version {state.get('version')!r}; this program reads version {STATE_VERSION}. Go on "
+                "with the version of hf-elmo that saved it, or begin a new run."
             )
         for name, value in self._order_settings.items():
             if state[name] != value:
@@ -493,7 +494,7 @@ class CorpusReader:
             if before[name] != now[name]:
                 raise ValueError(
                     f"{name} has changed since the state was saved: it had {before[name][0]} bytes or rows and has "
-                    f"{now[name][0]}{' others' if before[name][0] == now[name][0] else ''}. {RESTORE}"
+                    f"{'as many, but other ones' if before[name][0] == now[name][0] else now[name][0]}. {RESTORE}"
                 )
 
 

@@ -582,12 +582,14 @@ def _problems(
     )
     _row_problems(found, report, counts, errors)
     bad = counts["undecodable"]
-    treatment = {"replace": "U+FFFD will stand for what is no text", "skip": "They will be left out", "stop": "Stop"}
+    too_many = errors == "stop" or bad / max(report.lines, 1) > UNDECODABLE_FATAL
+    treatment = "U+FFFD will stand for what is no text" if errors == "replace" else "They will be left out"
     found(
         "undecodable",
         bad,
-        "fatal" if errors == "stop" or bad / max(report.lines, 1) > UNDECODABLE_FATAL else "warning",
-        f"{bad:,} lines ({bad / max(report.lines, 1):.3%}) are not UTF-8. {treatment[errors]}; better convert them.",
+        "fatal" if too_many else "warning",
+        f"{bad:,} lines ({bad / max(report.lines, 1):.3%}) are not UTF-8. "
+        + ("Is the text in another encoding? Convert it." if too_many else f"{treatment}; better convert them."),
     )
     found(
         "control",
@@ -635,12 +637,13 @@ def _problems(
 def _row_problems(found: Any, report: CorpusReport, counts: Counter[str], errors: ErrorPolicy) -> None:
     """What only a data set can have."""
     missing, rows = counts["missing"], max(report.rows or 0, 1)
+    too_many = errors == "stop" or missing / rows > MISSING_FATAL
     found(
         "missing",
         missing,
-        "fatal" if errors == "stop" or missing / rows > MISSING_FATAL else "warning",
+        "fatal" if too_many else "warning",
         f"{missing:,} rows ({missing / rows:.3%}) have None for a text. "
-        + ("Stop; remove them." if errors == "stop" else "They will be left out."),
+        + ("Remove them, or choose another column." if too_many else "They will be left out."),
     )
     found(
         "not text",

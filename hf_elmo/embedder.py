@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from .configuration_elmo import ElmoConfig
-from .fast_paths import WordCache
+from .fast_paths import WordCache, with_word_cache
 from .feature_cache import _evaluating
 from .modeling_elmo import ElmoModel
 from .packing import ElmoState, PackedWords, sentence_by_sentence
@@ -112,9 +112,10 @@ class ElmoEmbedder:
             with one thread, which takes longer. By default so if the state is warm.
 
     Example:
-        >>> embedder = ElmoEmbedder.from_pretrained("my-elmo")  # doctest: +SKIP
-        >>> vectors = embedder.encode(["A river bank.", "A savings bank."])  # doctest: +SKIP
-        >>> [len(sentence) for sentence in vectors]  # doctest: +SKIP
+        >>> from hf_elmo import ELMO_MINI
+        >>> embedder = ElmoEmbedder.from_pretrained(ELMO_MINI)  # or your folder, or a name on the Hub
+        >>> vectors = embedder.encode(["A river bank.", "A savings bank."])
+        >>> [len(sentence) for sentence in vectors]
         [4, 4]
     """
 
@@ -412,22 +413,17 @@ class ElmoEmbedder:
     def _reading(self, cache: WordCache) -> Iterator[None]:
         """Makes the model ready, and afterwards as it was; a cache of words that it has already is used.
 
-        None is used if texts are read one by one.
+        None is used if texts are read one by one. Other threads may do the same at the same time.
         """
-        encoder = self.model.character_encoder
-        before = encoder.cache
-        encoder.cache = cache if before is None else before
         alone = sentence_by_sentence() if self.batch_invariant else nullcontext()
-        try:
-            with (
-                _evaluating(self.model),
-                torch.no_grad(),
-                torch.autocast(self.model.device.type, enabled=False),
-                alone,
-            ):
-                yield
-        finally:
-            encoder.cache = before
+        with (
+            _evaluating(self.model),
+            torch.no_grad(),
+            torch.autocast(self.model.device.type, enabled=False),
+            with_word_cache(cache),
+            alone,
+        ):
+            yield
 
     def _batches(self, lengths: list[int], batch_tokens: int) -> Iterator[tuple[list[int], Callable[..., Any]]]:
         """Numbers of sentences that are read at a time, longer ones first, and how."""
@@ -526,9 +522,9 @@ class ElmoEmbedder:
     def _encode_words(self, inputs: dict[str, Tensor], packing: PackedWords, pieces: list["_Piece"]) -> Tensor:
         """(N, P) word vectors, computed piece by piece."""
         characters, word_ids = packing.pack(inputs["character_ids"]), packing.pack(inputs["input_ids"])
-        spell = self.model._spell
+        encode = self.model.character_encoder
         return torch.cat(
-            [spell(characters[piece.start : piece.end], word_ids[piece.start : piece.end]) for piece in pieces]
+            [encode(characters[piece.start : piece.end], word_ids[piece.start : piece.end]) for piece in pieces]
         )
 
     def _sweep(

@@ -15,8 +15,10 @@ Shapes as in modeling_elmo.py; moreover U different words, K characters times th
 filter, S windows of a word.
 """
 
+import os
 import random
 import threading
+import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -97,6 +99,27 @@ def _first_places(places: Tensor, count: int) -> Tensor:
     return numbers.new_full((count,), len(places)).scatter_reduce_(0, places, numbers, reduce="amin")
 
 
+_lock_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def lock_of(owner: Any) -> threading.Lock:
+    """A lock for the `_lock` of an object. A forked process has another one.
+
+    There, the thread that held it at that moment does not exist, and would never let it go.
+    """
+    _lock_owners.add(owner)
+    return threading.Lock()
+
+
+def _renew_locks() -> None:
+    for owner in list(_lock_owners):
+        owner._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
 class WordCache:
     """Vectors of the words that were read last, at most `size` of them, for as long as the weights stay the same.
 
@@ -107,7 +130,7 @@ class WordCache:
         if size < 1:
             raise ValueError(f"A cache of {size} words is not possible: it must be at least 1. None means no cache.")
         self.size = size
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._weights: tuple[Any, ...] = ()
         self._vectors: OrderedDict[bytes, Tensor] = OrderedDict()
 
@@ -137,6 +160,24 @@ class WordCache:
                 self._vectors[key] = vector.clone()  # not a view, which would keep all others alive
             while len(self._vectors) > self.size:
                 self._vectors.popitem(last=False)
+
+
+_shared_cache: ContextVar[WordCache | None] = ContextVar("shared_cache", default=None)
+
+
+@contextmanager
+def with_word_cache(cache: WordCache) -> Iterator[None]:
+    """Within this context, in this thread, models that have no cache of their own use this one."""
+    token = _shared_cache.set(cache)
+    try:
+        yield
+    finally:
+        _shared_cache.reset(token)
+
+
+def shared_word_cache() -> WordCache | None:
+    """The cache of `with_word_cache`, or None outside of it."""
+    return _shared_cache.get()
 
 
 def fingerprint(parameters: Iterable[Tensor]) -> tuple[Any, ...]:

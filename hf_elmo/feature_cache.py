@@ -24,19 +24,20 @@ import os
 import secrets
 import struct
 import sys
-import threading
 import time
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from .fast_paths import lock_of
 from .modeling_elmo import ElmoModel
 
 logger = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class FeatureCache:
         self._storing = True
         self._warned: set[str] = set()
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     @torch.compiler.disable
     def layers(self, model: ElmoModel, character_ids: Tensor, mask: Tensor) -> list[Tensor]:
@@ -313,16 +314,41 @@ def _unpacked(packed: Tensor, mask: Tensor, num_layers: int) -> list[Tensor]:
     return layers
 
 
+class _Readers:
+    """How many threads read each model at this moment, and what of it was in training mode before."""
+
+    def __init__(self) -> None:
+        self._lock = lock_of(self)
+        self._counts: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._training: weakref.WeakKeyDictionary[nn.Module, list[nn.Module]] = weakref.WeakKeyDictionary()
+
+    def enter(self, model: nn.Module) -> None:
+        with self._lock:
+            training = [module for module in model.modules() if module.training]
+            self._training[model] = self._training.get(model, []) + training
+            self._counts[model] = self._counts.get(model, 0) + 1
+            model.eval()
+
+    def leave(self, model: nn.Module) -> None:
+        with self._lock:
+            self._counts[model] -= 1
+            if self._counts[model] == 0:
+                for module in self._training.pop(model):
+                    module.training = True
+
+
+_readers = _Readers()
+
+
 @contextmanager
 def _evaluating(model: ElmoModel) -> Iterator[None]:
-    """Switches dropout off, and afterwards on again where it was on."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+    """Switches dropout off, and on again where it was on when the last thread has read."""
+    module = cast(nn.Module, model)
+    _readers.enter(module)
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        _readers.leave(module)
 
 
 # --- Models ----------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from .fast_paths import (
     read_with_gradient,
     read_without_gradient,
     row_keys,
+    shared_word_cache,
 )
 from .packing import (
     ElmoState,
@@ -192,9 +193,15 @@ class ElmoWordEncoder(nn.Module):
     def _encode_each_once(self, ids: Tensor) -> Tensor:
         first, places = different_rows(ids)
         ids = ids[first]
-        cached = self.cache is not None and not needs_gradient(self.parameters())
-        words = self._encode_with_cache(ids, cast(WordCache, self.cache)) if cached else self._encode_different(ids)
+        cache = self._usable_cache()
+        words = self._encode_different(ids) if cache is None else self._encode_with_cache(ids, cache)
         return words.index_select(0, places)
+
+    def _usable_cache(self) -> WordCache | None:
+        """The cache of words, unless a gradient is needed, or words that were not spelled together with others."""
+        if reads_sentence_by_sentence() or needs_gradient(self.parameters()):
+            return None
+        return shared_word_cache() if self.cache is None else self.cache
 
     def _encode_with_cache(self, ids: Tensor, cache: WordCache) -> Tensor:
         keys, weights = row_keys(ids), fingerprint(self.parameters())
@@ -482,6 +489,13 @@ class ElmoModel(ElmoPreTrainedModel):
     Every call stands for itself: the vectors of a sentence depend on nothing but the sentence, whatever else is in the
     batch and whatever was read before, unless an `initial_state` is passed in. Up to rounding, that is; within
     `sentence_by_sentence` to the last bit.
+
+    Example:
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini()
+        >>> outputs = model(**tokenizer("A river bank.", return_tensors="pt"), output_hidden_states=True)
+        >>> outputs.last_hidden_state.shape, len(outputs.hidden_states)
+        (torch.Size([1, 6, 128]), 3)
     """
 
     _auto_class = "AutoModel"
@@ -703,18 +717,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """(N, P) word vectors of what the model reads of the words."""
         characters = None if character_ids is None else packing.pack(character_ids)  # (N, C)
         word_ids = None if self.config.word_input == "characters" else packing.pack(cast(Tensor, input_ids))
-        return self._spell(characters, word_ids)
-
-    def _spell(self, characters: Tensor | None, word_ids: Tensor | None) -> Tensor:
-        """(N, C) character ids and (N,) word ids, as far as the model reads them, to (N, P) word vectors."""
-        encoder = self.character_encoder
-        if encoder.cache is None or not reads_sentence_by_sentence():
-            return encoder(characters, word_ids)
-        cache, encoder.cache = encoder.cache, None  # its words were spelled together with others
-        try:
-            return encoder(characters, word_ids)
-        finally:
-            encoder.cache = cache
+        return self.character_encoder(characters, word_ids)
 
     def _started(self, initial_state: ElmoState | None, rows: int) -> ElmoState:
         """The state that the sentences of a batch start from; refuses one that does not fit."""

@@ -16,6 +16,7 @@ Both are torch's own products, made by FBGEMM, which is for x86 processors with 
 Shapes as in modeling_elmo.py.
 """
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ LARGEST_INPUT = 127  # of inputs that are never negative; others go from -63 to 
 LARGEST_FLOAT16 = 65504.0
 # The gates of the inputs are computed for about this many words at a time, so that their memory is bounded.
 WORDS_PER_PIECE = 256
+
+_packing = threading.Lock()  # the engine is a setting of the whole process
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -149,14 +152,14 @@ PRODUCTS: dict[str, type[Int8Product] | type[Float16Product]] = {"int8": Int8Pro
 @contextmanager
 def _fbgemm() -> Iterator[None]:
     """Packs for FBGEMM, without torch's advice to give up its quantised tensors: nothing else is as fast."""
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = ENGINE
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*are deprecated")
+    with _packing, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*are deprecated")
+        before = torch.backends.quantized.engine
+        torch.backends.quantized.engine = ENGINE
+        try:
             yield
-    finally:
-        torch.backends.quantized.engine = before
+        finally:
+            torch.backends.quantized.engine = before
 
 
 # --- Layers ----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from .configuration_elmo import ElmoConfig
-from .fast_paths import WordCache
+from .fast_paths import WordCache, with_word_cache
 from .feature_cache import _evaluating
 from .modeling_elmo import WARM_STATE, ElmoModel, ElmoPreTrainedModel
 from .packing import ElmoState, PackedWords
@@ -220,13 +220,13 @@ class _Means:
 @contextmanager
 def _reading(model: ElmoModel, cache: WordCache) -> Iterator[None]:
     """Makes the model ready for reading, and afterwards as it was."""
-    encoder = model.character_encoder
-    before, encoder.cache = encoder.cache, cache
-    try:
-        with _evaluating(model), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
-            yield
-    finally:
-        encoder.cache = before
+    with (
+        _evaluating(model),
+        torch.no_grad(),
+        torch.autocast(model.device.type, enabled=False),
+        with_word_cache(cache),
+    ):
+        yield
 
 
 def _read(model: ElmoModel, tokenizer: ElmoTokenizer, batch: list[list[str]], before: ElmoState | None) -> ElmoState:

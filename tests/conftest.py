@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+pytest_plugins = ["promises"]
 torch.set_num_threads(1)  # the models here are so small that threads only wait for each other
 
 

@@ -219,6 +219,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.promise("S9")
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_archives_are_refused(tmp_path, temporary, kind):
     write, says = HOSTILE[kind]
@@ -232,6 +233,7 @@ def test_hostile_archives_are_refused(tmp_path, temporary, kind):
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.promise("S9")
 @pytest.mark.parametrize("kind", ["tar bomb", "zip bomb", "long header", "long header, plain", "sparse"])
 def test_bombs_take_no_memory(tmp_path, kind):
     HOSTILE[kind][0](tmp_path / "evil.archive")
@@ -248,6 +250,7 @@ def is_not_huge(name):
     return "huge" not in name.name
 
 
+@pytest.mark.promise("S9")
 def test_names_with_a_zero_byte_are_not_cut(tmp_path):
     """zipfile makes `options.json` of `options.json\\0.exe`."""
     path = write_zip(tmp_path / "a.zip", [("options.json.exe", b"1")])

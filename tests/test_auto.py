@@ -106,6 +106,7 @@ def run_without_the_package(code: str, tmp_path: Path, folder: Path) -> str:
     return finished.stdout
 
 
+@pytest.mark.promise("S8")
 @pytest.mark.slow
 def test_every_auto_class_as_custom_code(tmp_path, folder):
     """Loaded, used and saved again in one process; what was saved again is loaded in the next."""
@@ -145,6 +146,7 @@ print(json.dumps(outputs.last_hidden_state.tolist()))
     assert json.loads((again / "resaved/config.json").read_text()) == json.loads((folder / "config.json").read_text())
 
 
+@pytest.mark.promise("S8")
 @pytest.mark.slow
 def test_custom_code_is_refused_without_consent(tmp_path, folder):
     found = run_without_the_package(
@@ -163,6 +165,7 @@ for auto in (AutoConfig, AutoTokenizer, AutoModel):
     assert found.split() == ["refused"] * 3
 
 
+@pytest.mark.promise("S8")
 def test_a_saved_folder_has_the_code_of_the_package_and_no_other(folder):
     package = Path(hf_elmo.__file__).parent
     assert sorted(path.name for path in folder.glob("*.py")) == HUB_FILES
@@ -170,6 +173,7 @@ def test_a_saved_folder_has_the_code_of_the_package_and_no_other(folder):
         assert (folder / name).read_bytes() == (package / name).read_bytes()
 
 
+@pytest.mark.promise("S8")
 @pytest.mark.parametrize("name", HUB_FILES)
 def test_hub_files_import_only_what_transformers_brings(name):
     tree = ast.parse((Path(hf_elmo.__file__).parent / name).read_text())

@@ -394,6 +394,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.promise("R5")
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_damaged_checkpoints_are_skipped_and_that_is_said(kind, tmp_path, caplog):
     damage, reason = DAMAGES[kind]
@@ -407,6 +408,7 @@ def test_damaged_checkpoints_are_skipped_and_that_is_said(kind, tmp_path, caplog
     assert record.message.endswith(f"Taking {tmp_path / name_of(10)} instead.")
 
 
+@pytest.mark.promise("R5")
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_run_never_begins_anew_in_silence(kind, tmp_path):
     damage, reason = DAMAGES[kind]
@@ -428,6 +430,7 @@ def leave_leftovers(folder):
     hub.write_checksums(folder / name)
 
 
+@pytest.mark.promise("R5")
 def test_leftovers_are_not_taken_for_checkpoints(tmp_path):
     leave_leftovers(tmp_path)
     run = CheckpointFolder(tmp_path)
@@ -467,6 +470,7 @@ def damaged_of_this_step(folder):
 
 
 NEW = 40
+FEWEST_POINTS, FEWEST_POINTS_IN_PLACE, FEWEST_ERRORS = 41, 30, 16
 SITUATIONS = [  # what is there, how many are kept, and the steps from which a run may continue when it is killed
     pytest.param(nothing, 2, {None, NEW}, id="nothing"),
     pytest.param(one_older, 1, {10, NEW}, id="one older that is removed"),
@@ -525,11 +529,12 @@ def assert_whole(survey, allowed):
         found.append(step)
         save(folder, NEW + 1, keep=1)  # the lock is free
         assert names_in(folder) == [name_of(NEW + 1)]
-    assert len(found) > 40
+    assert len(found) >= FEWEST_POINTS
     assert set(found) == allowed
     assert set(found[found.index(NEW) :]) == {NEW}  # what was there once does not go again
 
 
+@pytest.mark.promise("R2", n=FEWEST_POINTS)
 @pytest.mark.slow
 @pytest.mark.parametrize(("situation", "keep", "allowed"), SITUATIONS)
 def test_killed_while_saving(situation, keep, allowed, quick_path):
@@ -537,6 +542,7 @@ def test_killed_while_saving(situation, keep, allowed, quick_path):
     assert_whole(found_after_kills(quick_path / "run", lambda folder: save(folder, NEW, keep=keep)), allowed)
 
 
+@pytest.mark.promise("R2", n=FEWEST_POINTS)
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize(("situation", "keep", "allowed"), SITUATIONS)
 def test_states_on_the_disk_while_saving(situation, keep, allowed, power_cut, quick_path):
@@ -558,20 +564,22 @@ def without_checksums(folder):
     return next((step for step in (10, NEW) if found == expected_contents(step)), "a mix")
 
 
+@pytest.mark.promise("R3", n=FEWEST_POINTS_IN_PLACE)
 def test_kills_find_out_a_writer_in_place(quick_path):
     one_older(quick_path / "run")
     found = [(step, without_checksums(copy)) for step, copy in found_after_kills(quick_path / "run", save_in_place)]
-    assert len(found) >= 30
+    assert len(found) >= FEWEST_POINTS_IN_PLACE
     assert found[0] == (10, 10)
     assert any("is valid" in str(step) for step, _ in found)
     assert any(mixed == "a mix" for _, mixed in found)
 
 
+@pytest.mark.promise("R3", n=FEWEST_POINTS_IN_PLACE)
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_states_on_the_disk_find_out_a_writer_in_place(power_cut, quick_path):
     one_older(quick_path / "run")
     found = [step for step, _ in found_on_disk(quick_path / "run", save_in_place, power_cut)]
-    assert len(found) >= 30
+    assert len(found) >= FEWEST_POINTS_IN_PLACE
     assert found[0] == 10
     assert sum("is valid" in str(step) for step in found) > 15
 
@@ -606,6 +614,7 @@ def test_the_new_one_is_on_the_disk_before_the_old_one_goes(tmp_path, monkeypatc
 # --- Errors of the system --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R6", n=FEWEST_ERRORS)
 @pytest.mark.parametrize(("situation", "keep", "allowed"), SITUATIONS)
 def test_errors_while_saving(situation, keep, allowed, quick_path):
     """At every call: either the old checkpoints are as they were, and the error names the path, or all is saved."""
@@ -629,7 +638,7 @@ def test_errors_while_saving(situation, keep, allowed, quick_path):
             assert before is None or (folder / name_of(before)).is_dir()
         save(folder, NEW + 1, keep=1)
         assert names_in(folder) == [name_of(NEW + 1)]
-    assert 15 < refused < points
+    assert FEWEST_ERRORS <= refused < points
 
 
 def watch_saving(folder, keep, strike):
@@ -644,6 +653,7 @@ def fail_at(point, reached):
         raise OSError(code, f"{os.strerror(code)} on purpose")
 
 
+@pytest.mark.promise("R6")
 @pytest.mark.parametrize("limit", [100, 1000])
 def test_files_that_the_system_does_not_let_grow(limit, tmp_path, capfd):
     """A real error of the system, which safetensors meets, too: files may not have more bytes."""
@@ -705,6 +715,7 @@ def holder(tmp_path):
         os.waitpid(child, 0)
 
 
+@pytest.mark.promise("R8")
 def test_a_second_run_is_refused(holder, tmp_path):
     run = CheckpointFolder(tmp_path / "run")
     for _ in range(2):

@@ -1,5 +1,7 @@
 import importlib
 import json
+import os
+import time
 
 import pytest
 import torch
@@ -61,6 +63,7 @@ def test_saved_config_names_the_code_of_every_auto_class(tmp_path):
         assert hasattr(importlib.import_module(f"hf_elmo.{module}"), name)
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
@@ -99,6 +102,7 @@ def test_impossible_values_are_refused_by_name(field, value, says):
         ElmoConfig(**{field: value})
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
@@ -132,3 +136,62 @@ def test_elmo_at_the_output_has_a_mix_of_its_own():
 def test_choices_of_the_mix_need_a_mix(overrides):
     with pytest.raises(StrictDataclassError, match=f"{next(iter(overrides))}=.*needs layer_combination='mix'"):
         ElmoConfig(layer_combination="top", **overrides)
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+BROKEN_FILES = {
+    "empty": (b"", "is not valid JSON"),
+    "cut": (b'{"cell_size": ', "is not valid JSON"),
+    "two objects": (b"{}{}", "is not valid JSON"),
+    "not UTF-8": (b'{"\xff": 1}', "is not valid JSON"),
+    "key twice": (b'{"cell_size": 4, "cell_size": 5}', "the key 'cell_size' appears twice"),
+    "key twice, inside": (b'{"id2label": {"0": "O", "0": "B"}}', "the key '0' appears twice"),
+    "long number": (b'{"cell_size": ' + b"9" * 10_000 + b"}", "is not valid JSON: Exceeds the limit"),
+    "deep lists": (b"[" * 200_000, "is nested too deeply"),
+    "deep objects": (b'{"a":' * 150_000 + b"1" + b"}" * 150_000, "is nested too deeply"),
+    "list": (b"[1, 2]", "must hold one JSON object, not a list"),
+    "null": (b"null", "must hold one JSON object, not a NoneType"),
+}
+
+
+@pytest.mark.promise("S3")
+@pytest.mark.parametrize("kind", BROKEN_FILES)
+def test_broken_files_are_refused_by_name(tmp_path, kind):
+    content, says = BROKEN_FILES[kind]
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=f"^{path} .*{says}"):
+        ElmoConfig.from_pretrained(tmp_path)
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.promise("S3")
+def test_huge_files_are_not_read(tmp_path):
+    (tmp_path / "config.json").touch()
+    os.truncate(tmp_path / "config.json", 100 * 2**20)
+    with pytest.raises(ValueError, match=r"config\.json has 104,857,600 bytes .* it may have 16,777,216"):
+        ElmoConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.promise("S3")
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("cell_size", -1, "cell_size=-1"),
+        ("cell_size", 0, "cell_size=0"),
+        ("cell_size", 10**12, "cell_size=1000000000000"),
+        ("cell_size", "12", "cell_size.* expected int, got str"),
+        ("cell_size", True, "cell_size.* expected int, got bool"),
+        ("cell_size", None, "cell_size.* expected int, got NoneType"),
+        ("cell_clip", float("nan"), "cell_clip=nan"),
+        ("char_cnn_filters", [[1, 2**40]], "char_cnn_filters has a count of"),
+    ],
+)
+def test_impossible_values_in_files_allocate_nothing(tmp_path, field, value, says):
+    tiny_config().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(StrictDataclassError, match=f"(?s){says}"):
+        ElmoModel.from_pretrained(tmp_path)  # there are no weights; the config is looked at first

@@ -88,6 +88,7 @@ def test_converted_folder_gives_the_numbers_of_the_source(fixture_files, fixture
         np.testing.assert_allclose(found[:, mask], expected, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.promise("S7")
 def test_every_weight_is_taken_over_and_no_other(fixture_files, fixture_folder):
     """Counted by value: the multiset of all numbers of the file is that of the folder, the mixes apart."""
     state = load_file(fixture_folder / "model.safetensors")
@@ -127,6 +128,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_kind_of_model_goes_there_and_back(tmp_path, variant):
     options = elmo_options(**VARIANTS[variant])
@@ -251,6 +253,7 @@ def convert_words(files, output, **settings):
     return convert_allennlp(*files[:2], output, vocabulary=files[2], **settings)
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("sizes", [{}, {"layers": 1}, {"layers": 8}, {"cell": 8}, {"cell_clip": None}], ids=str)
 def test_word_models_of_bilm_tf_go_there_and_back(tmp_path, sizes):
     files = write_words(tmp_path / "source", options=elmo_options(characters=False, **sizes))

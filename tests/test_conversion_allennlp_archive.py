@@ -101,6 +101,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_layers_and_mixes_of_allennlp(tmp_path, variant):
     settings = VARIANTS[variant]
@@ -131,6 +132,7 @@ def test_weights_alone_under_any_prefix(tmp_path, prefix, legacy):
     assert "is assumed, as no config says it" in " ".join(told)
 
 
+@pytest.mark.promise("S7")
 def test_every_weight_is_taken_over_and_no_other(tmp_path, source):
     convert_allennlp_archive(**source, output=tmp_path / "out")
     model = ElmoModel.from_pretrained(tmp_path / "out")

@@ -104,6 +104,7 @@ def test_scores_and_perplexity_of_the_source(converted):
     assert math.exp(outputs.loss.item()) == pytest.approx(math.exp(sum(losses) / 2), rel=1e-5)
 
 
+@pytest.mark.promise("S7")
 def test_every_weight_is_taken_over_and_no_other(converted):
     source, report = converted
     variables = variables_of(json.loads((source / "options.json").read_text()))
@@ -145,6 +146,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(tmp_path, variant):
     source, vocabulary = write_training(tmp_path / "training", elmo_options(**VARIANTS[variant]))

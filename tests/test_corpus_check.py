@@ -366,7 +366,7 @@ def test_rows_without_text(kind):
     assert problem(check_corpus(kind(missing)), "missing").severity == "warning"
     assert len(list(CorpusReader(kind(missing), epochs=1))) == 200
     with pytest.raises(
-        ValueError, match=r"1 rows \(0\.498%\) have None for a text\. Stop; .*data set x, row 200: None"
+        ValueError, match=r"1 rows \(0\.498%\) have None for a text\. Remove them, .*data set x, row 200: None"
     ):
         check_corpus(kind(missing), errors="stop", name="x").raise_if_fatal()
     with pytest.raises(ValueError, match=r"Row 200 of the data set has None in the column 'text'"):

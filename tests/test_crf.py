@@ -153,6 +153,7 @@ def test_probabilities_of_all_allowed_paths_sum_to_one(labels, scheme):
     assert_close(found.exp().sum(), torch.ones((), dtype=torch.float64), **EXACT)
 
 
+@pytest.mark.promise("N10")
 @pytest.mark.parametrize(("labels", "scheme"), FIELDS)
 def test_gradients(labels, scheme):
     """Numerically, for the emissions and all weights, with holes, an empty row and forbidden steps."""
@@ -188,6 +189,7 @@ def test_what_stands_at_padding_changes_nothing(garbage):
         assert found.isfinite().all()
 
 
+@pytest.mark.promise("N5")
 def test_nan_stays_in_its_sentence():
     crf, emissions, mask = random_case(["O", "B-PER", "I-PER"], "BIO")
     gold = random_gold(crf, mask)

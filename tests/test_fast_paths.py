@@ -58,6 +58,7 @@ def either_tanh(request, monkeypatch) -> None:
 # --- The whole model -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("N9")
 @pytest.mark.usefixtures("either_tanh")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_same_vectors(name):
@@ -73,6 +74,7 @@ def test_the_same_vectors(name):
         assert_close(with_gradient[number].detach(), expected, **CLOSE)
 
 
+@pytest.mark.promise("N9")
 @pytest.mark.usefixtures("either_tanh")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_same_gradients(name):
@@ -96,6 +98,7 @@ def test_the_same_gradients_in_single_precision():
         assert (fast[parameter] - expected).abs().max() <= 1e-5 * expected.abs().max(), parameter
 
 
+@pytest.mark.promise("N9")
 def test_more_words_than_a_piece_or_a_chunk_holds():
     """Rows of many lengths, a step that alone is more than a piece, and more different words than a chunk."""
     model = random_model(tiny_config(num_highway_layers=1))
@@ -141,6 +144,7 @@ def test_backward_twice_gives_the_same_twice():
     assert torch.equal(model.bilstm.forward_layers[0].recurrent_weight.grad, 2 * once)
 
 
+@pytest.mark.promise("N9")
 def test_a_stream_gives_the_same_losses_and_gradients():
     config = tiny_config(vocab_size=40, dropout=0.0)
     model = random_model(config, model_class=ElmoForPreTraining).train()
@@ -237,6 +241,7 @@ def test_groups_hold_each_word_once_and_similar_lengths_together():
         assert len(of_group) * (int(of_group.min()) + 1) <= fast_paths.WINDOWS_PER_PRODUCT
 
 
+@pytest.mark.promise("N10")
 def test_gradient_of_the_highest_scores():
     generator = torch.Generator().manual_seed(0)
     characters = torch.randn(3, 6, 2, dtype=torch.float64, generator=generator).requires_grad_()
@@ -258,6 +263,7 @@ def test_different_rows(monkeypatch, collide):
 # --- The recurrence --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("N10")
 @pytest.mark.usefixtures("either_tanh")
 @pytest.mark.parametrize("projected", [True, False])
 @pytest.mark.parametrize("clips", [(0.3, 0.2), (None, None)])

@@ -47,6 +47,7 @@ def folder(model, tmp_path):
 # --- The folder ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("S8")
 def test_folder_is_complete_and_loads(folder):
     files = ["README.md", "SHA256SUMS", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     assert names_in(folder) == sorted([*files, *CODE])
@@ -56,6 +57,7 @@ def test_folder_is_complete_and_loads(folder):
     assert (folder / "README.md").read_text() == "# A card\n"
 
 
+@pytest.mark.promise("S8")
 def test_code_files_are_those_of_the_package(folder):
     package = os.path.dirname(hf_elmo.__file__)
     for name in CODE:

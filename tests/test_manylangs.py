@@ -215,6 +215,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.promise("S7")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_other_architectures(tmp_path, variant):
     source = write_source(tmp_path / "source", VARIANTS[variant], legacy=variant.startswith("legacy"))
@@ -281,6 +282,7 @@ def test_the_folder_has_all_that_the_model_needs(converted):
     assert (settings["segmenter"], settings["unicode_normalization"]) == ("UDPipe", "NFC")
 
 
+@pytest.mark.promise("S7")
 def test_every_tensor_is_used_once_and_every_weight_is_set(source):
     content = read_manylangs(source)
     rows = name_table(content.config())

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from hf_elmo import ElmoModel, ElmoState, batch_to_ids
 from hf_elmo.modeling_elmo import ElmoLstmLayer, PackedWords
 
+RANDOM_BATCHES, CALLS = 200, 100
 EXACT = {"atol": 1e-6, "rtol": 0.0}
 
 
@@ -58,6 +59,7 @@ def test_the_random_model_clips_cells_and_projections(model):
         assert (clipped - unclipped).abs().max() > 1e-2, name
 
 
+@pytest.mark.promise("N2")
 @pytest.mark.parametrize("garbage", [0, 65])
 @pytest.mark.parametrize(("left", "right"), [(0, 1), (1, 0), (0, 64), (64, 0), (3, 5)])
 def test_padding_changes_nothing(model, left, right, garbage):
@@ -77,6 +79,7 @@ def test_left_padding_by_the_tokenizer(model):
         assert_close(row[:, -expected.shape[1] :], expected, **EXACT)
 
 
+@pytest.mark.promise("N3", n=RANDOM_BATCHES)
 def test_batch_mates_and_order_change_nothing(model):
     """200 random batches of 2 to 32 sentences."""
     generator = torch.Generator().manual_seed(1)
@@ -85,7 +88,7 @@ def test_batch_mates_and_order_change_nothing(model):
     for length in torch.randint(1, 30, (50,), generator=generator).tolist():
         pool.append(" ".join(words[i] for i in torch.randint(len(words), (length,), generator=generator).tolist()))
     expected = [alone(model, sentence) for sentence in pool]
-    for _ in range(200):
+    for _ in range(RANDOM_BATCHES):
         size = int(torch.randint(2, 33, (), generator=generator))
         chosen = torch.randint(len(pool), (size,), generator=generator).tolist()
         found = all_layers(model, **encode([pool[i] for i in chosen]))
@@ -95,9 +98,10 @@ def test_batch_mates_and_order_change_nothing(model):
             assert found[:, row, length:].abs().sum() == 0
 
 
+@pytest.mark.promise("N4", n=CALLS)
 def test_nothing_is_remembered_between_calls(model):
     first = alone(model, SENTENCES[0])
-    for number in range(100):
+    for number in range(CALLS):
         all_layers(model, **encode([SENTENCES[number % len(SENTENCES)], "other text in between"]))
         assert torch.equal(alone(model, SENTENCES[0]), first)
 
@@ -112,6 +116,7 @@ def test_train_and_eval_mode_differ_by_dropout_only():
     assert not torch.allclose(first, expected[1])
 
 
+@pytest.mark.promise("N5")
 def test_nan_stays_in_its_sentence():
     """A sentence whose state is NaN leaves the others as they are, to the bit."""
     model = random_model()
@@ -126,6 +131,7 @@ def test_nan_stays_in_its_sentence():
     assert torch.equal(found[others], expected[others])
 
 
+@pytest.mark.promise("N7")
 def test_a_mask_with_holes_leaves_the_words_out(model):
     inputs = encode(["The cat sat on the mat ."])
     inputs["attention_mask"][0, [2, 5]] = 0
@@ -139,6 +145,7 @@ def test_a_mask_with_holes_leaves_the_words_out(model):
 # --- Little or nothing to read ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("N6")
 @pytest.mark.parametrize("rows", [["", "", ""], ["", "a b c", ""], ["a"], [""]])
 def test_empty_and_short_sentences(rows):
     model = random_model()
@@ -154,6 +161,7 @@ def test_empty_and_short_sentences(rows):
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.promise("N6")
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0)])
 def test_batches_without_words(model, shape):
     characters = torch.zeros(*shape, 50, dtype=torch.long)
@@ -162,6 +170,7 @@ def test_batches_without_words(model, shape):
     assert model(characters).last_hidden_state.shape == (*shape, 12)
 
 
+@pytest.mark.promise("N6")
 def test_fully_masked_rows_are_zero_and_keep_their_state(model):
     inputs = encode(["a b", "c d"])
     inputs["attention_mask"][1] = 0
@@ -199,6 +208,7 @@ def test_characters_alone_with_a_mask(model):
     assert_close(found[:, :2], alone(model, "a b")[:, 1:-1], **EXACT)
 
 
+@pytest.mark.promise("N5")
 def test_inputs_that_do_not_fit_are_refused(model):
     inputs = encode(["a b c"])
     ids, characters, mask = inputs["input_ids"], inputs["character_ids"], inputs["attention_mask"]
@@ -240,6 +250,7 @@ def test_outputs_on_request(model):
 # --- State -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("N8")
 def test_forward_direction_in_chunks_is_the_same_as_in_one_pass(model):
     inputs = encode([SENTENCES[2]])
     whole = all_layers(model, **inputs)
@@ -351,6 +362,7 @@ def test_every_parameter_gets_a_gradient():
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
 
 
+@pytest.mark.promise("N10")
 def test_gradients_of_the_whole_model_in_double_precision():
     """With both clips active. At a clip or a tie of the maximum there is no derivative; random weights miss both."""
     config = tiny_config(
@@ -449,6 +461,7 @@ def test_other_precisions(dtype, tolerance, layer_norm):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.promise("N9")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch warns about itself when it compiles
 def test_compiled_model_gives_the_same_vectors():

@@ -84,6 +84,7 @@ BROKEN_VALUES = [
 ]
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(("path", "value"), BROKEN_VALUES, ids=lambda value: repr(value)[:40])
 def test_broken_value_is_named(path, value):
     with pytest.raises(ValueError, match=rf"^{path} is .* in the options; it must be ") as caught:
@@ -91,6 +92,7 @@ def test_broken_value_is_named(path, value):
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     "filters",
     [[[1]], [[1, 2, 3]], [[0, 4]], [[51, 4]], [[1, 0]], [[1, 2**40]], [[True, 4]], [["1", 4]], [5], [[1.0, 4]]],
@@ -100,6 +102,7 @@ def test_broken_filter_is_named(filters):
         config_from_options(with_value("char_cnn.filters", [[1, 4], *filters]))
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize(
     "path",
     [
@@ -142,6 +145,7 @@ BROKEN_FILES = {
 }
 
 
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize("kind", BROKEN_FILES)
 def test_broken_file_is_named(tmp_path, kind):
     path = tmp_path / "options.json"
@@ -152,6 +156,7 @@ def test_broken_file_is_named(tmp_path, kind):
     assert time.perf_counter() - start < 1
 
 
+@pytest.mark.promise("S3")
 def test_huge_file_is_not_read(tmp_path):
     path = tmp_path / "options.json"
     with open(path, "wb") as file:
@@ -167,6 +172,7 @@ def test_missing_file_is_named(tmp_path):
         read_options(tmp_path)
 
 
+@pytest.mark.promise("S3")
 def test_duplicate_key_is_told(tmp_path):
     path = tmp_path / "options.json"
     path.write_bytes(BROKEN_FILES["key twice"])

@@ -18,6 +18,7 @@ from hf_elmo.conversion.reference import reference_forward
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
 from hf_elmo.tokenization_elmo import character_row
 
+STORED_SENTENCES, STORED_WORDS = 30, 458
 ALLENNLP_TOLERANCE = {"atol": 1e-6, "rtol": 1e-5}  # what AllenNLP's own tests ask for
 
 
@@ -30,6 +31,7 @@ def fixture_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.promise("N1", n=STORED_SENTENCES)
 @torch.no_grad()
 def test_stored_vectors_of_the_tensorflow_program(fixture_folder):
     """30 sentences in 10 batches of 3, the state carried from batch to batch; top layer, both directions."""
@@ -48,9 +50,10 @@ def test_stored_vectors_of_the_tensorflow_program(fixture_folder):
             found = outputs.hidden_states[-1][row, 1 : len(forward) + 1].numpy()
             np.testing.assert_allclose(found, np.concatenate([forward, backward], axis=1), **ALLENNLP_TOLERANCE)
             compared += 1
-    assert compared == 30
+    assert compared == STORED_SENTENCES
 
 
+@pytest.mark.promise("N1", n=STORED_WORDS)
 @torch.no_grad()
 def test_stored_token_vectors_of_the_tensorflow_program(fixture_folder):
     """458 words, the two boundaries among them, without context."""
@@ -59,7 +62,7 @@ def test_stored_token_vectors_of_the_tensorflow_program(fixture_folder):
     with h5py.File(fixtures / "elmo_token_embeddings.hdf5", "r") as file:
         stored = file["embedding"][...]
     words = words[: len(stored)]
-    assert len(words) == len(stored) == 458
+    assert len(words) == len(stored) == STORED_WORDS
     model = AutoModel.from_pretrained(fixture_folder, layer_combination=0)
     one_word_each = [[word] for word in words]
     batch = ElmoTokenizer()(one_word_each, is_split_into_words=True, add_special_tokens=False, return_tensors="pt")
@@ -78,6 +81,7 @@ def original_layers(options, weights, sentences: list[list[str]], stateful: bool
     return [layers[:, row, : len(sentence) + 2] for row, sentence in enumerate(sentences)]
 
 
+@pytest.mark.promise("N1")
 @pytest.mark.slow
 @torch.no_grad()
 def test_the_small_model_against_the_original_module(tmp_path):
@@ -113,6 +117,7 @@ def random_folder(tmp_path_factory):
     return options, weights, folder / "converted"
 
 
+@pytest.mark.promise("N1")
 @torch.no_grad()
 def test_carried_state_as_the_original_over_batches_of_other_sizes(random_folder):
     """Batches of 2, 1, 3 and 2 sentences: rows that a smaller batch does not have keep their state."""

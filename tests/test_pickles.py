@@ -114,6 +114,7 @@ def changed(**changes):
     return OrderedDict((name, value) for name, value in content.items() if value is not None)
 
 
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize(
     ("content", "says"),
@@ -242,6 +243,7 @@ def hostile_files(canary: str) -> dict[str, Callable[[], bytes]]:
     }
 
 
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize("kind", list(hostile_files("x")))
 def test_hostile_files_are_refused_and_do_nothing(tmp_path, kind):
     canary, path = tmp_path / "canary", tmp_path / "weights.pkl"

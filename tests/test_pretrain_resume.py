@@ -136,6 +136,7 @@ CUTS = {
 }
 
 
+@pytest.mark.promise("R4")
 @pytest.mark.parametrize("cut", CUTS)
 def test_the_next_50_losses_are_the_same(cut, long_run, tmp_path):
     change, step = CUTS[cut]
@@ -199,6 +200,7 @@ KINDS = {
 }
 
 
+@pytest.mark.promise("R4")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_of_runs_go_on(kind, program, corpus, folder, model_folder, tmp_path):
     """Killed before the first save, in the middle of a step, and after a save."""
@@ -331,13 +333,18 @@ def kill_often(runs, folder, kills, seed):
     return completed
 
 
+KILLS, MANY_KILLS = 30, 300
+
+
+@pytest.mark.promise("R1", n=KILLS)
 def test_kills_at_random_moments(short_run, tmp_path):
-    assert kill_often(short_run, tmp_path, kills=30, seed=0) > 3
+    assert kill_often(short_run, tmp_path, kills=KILLS, seed=0) > 3
 
 
+@pytest.mark.promise("R1", n=MANY_KILLS)
 @pytest.mark.slow
 def test_many_kills_at_random_moments(short_run, tmp_path):
-    assert kill_often(short_run, tmp_path, kills=300, seed=1) > 30
+    assert kill_often(short_run, tmp_path, kills=MANY_KILLS, seed=1) > 30
 
 
 # --- R7: asked to leave ----------------------------------------------------------------------------------------------
@@ -360,6 +367,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.promise("R7")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_signals_end_the_run_after_the_step(moment, short_run, tmp_path):
     change, step = MOMENTS[moment]
@@ -373,6 +381,7 @@ def test_signals_end_the_run_after_the_step(moment, short_run, tmp_path):
     short_run.check(tmp_path / "run")
 
 
+@pytest.mark.promise("R7")
 def test_signals_to_the_whole_group(short_run, tmp_path):
     """A worker gets them, too, and goes on to give the batches that the step needs."""
     change = at("TrainingModel.forward", 3, number=-TERM)
@@ -440,6 +449,7 @@ def refused(program, settings, resume=True):
     return sitting.said
 
 
+@pytest.mark.promise("R5")
 @pytest.mark.parametrize("harm", [damage, shutil.rmtree, lambda path: (path / "SHA256SUMS").unlink()])
 def test_the_newest_whole_checkpoint_is_taken(harm, short_run, tmp_path):
     run = tmp_path / "run"
@@ -451,6 +461,7 @@ def test_the_newest_whole_checkpoint_is_taken(harm, short_run, tmp_path):
     short_run.check(run)
 
 
+@pytest.mark.promise("R5")
 def test_without_a_whole_checkpoint_nothing_begins(short_run, tmp_path):
     run = tmp_path / "run"
     short_run.cut(run, at("Run._step", 7))
@@ -466,6 +477,7 @@ def test_without_a_whole_checkpoint_nothing_begins(short_run, tmp_path):
 # --- R8, and what else is refused ------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R8")
 def test_a_second_run_is_refused(short_run, tmp_path):
     run = tmp_path / "run"
     first = short_run.program.start(short_run.of(run), changes=[["wait_in_step", 5]])

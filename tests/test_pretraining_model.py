@@ -234,6 +234,7 @@ def test_other_kinds_of_softmax(tokenizer, overrides, tmp_path):
     assert_close(loaded(**batch).loss, evaluated)
 
 
+@pytest.mark.promise("N10")
 def test_gradients_in_double_precision(tokenizer):
     """Of the whole loss, by every parameter above the characters."""
     model = language_model(

@@ -46,6 +46,7 @@ def test_the_folder_of_the_package():
     assert hf_elmo.ELMO_MINI.parent.name == "hf_elmo"
 
 
+@pytest.mark.promise("S7")
 def test_the_model_of_this_checkout():
     """Whole, small enough and exactly what the classes need."""
     folder = hf_elmo.ELMO_MINI

@@ -95,6 +95,7 @@ def test_losses_of_certain_words_are_precise_and_not_below_zero():
     assert_close(losses.double(), layer.double().losses(hidden.double(), targets), atol=0, rtol=1e-5)
 
 
+@pytest.mark.promise("N10")
 @pytest.mark.parametrize("kind", ["full", "sampled", "adaptive"])
 @pytest.mark.usefixtures("small_blocks")
 def test_gradients_by_differences(kind):
@@ -502,6 +503,7 @@ def test_adaptive_groups_without_a_word_have_the_gradient_zero():
 KINDS = [("full", {}), ("sampled", {"num_sampled": 20}), ("adaptive", {"cutoffs": [10, 30]})]
 
 
+@pytest.mark.promise("N6")
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_no_words_to_predict(kind, options):
     layer = ElmoSoftmax(50, 16, kind, **options)

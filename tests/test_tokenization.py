@@ -4,7 +4,6 @@ import itertools
 import json
 import multiprocessing
 import pickle
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -405,29 +404,15 @@ def test_any_words(words):
     assert encoded.word_ids() == [None, *range(len(words)), None]
 
 
-@pytest.mark.slow
-def test_random_code_points():
-    """20,000 texts of any code points, surrogates and controls included."""
-    generator = random.Random(0)
-    tokenizer = ElmoTokenizer()
-    for _ in range(200):
-        texts = [
-            "".join(chr(generator.randrange(0x110000)) for _ in range(generator.randrange(20))) for _ in range(100)
-        ]
-        characters = tokenizer(texts, padding=True, return_tensors="np")["character_ids"]
-        assert characters.shape[0] == 100
-        assert 0 <= characters.min() <= characters.max() <= 261
-
-
 @pytest.mark.parametrize("word", ["a", "é", "1", ".", "'", "\u0301", "🙂", "a,"])
 def test_time_grows_with_the_text(word, vocabulary):
     """One word, or one run of signs, of up to 100,000 characters."""
     tokenizer = ElmoTokenizer(vocabulary)
 
     def seconds(length: int) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         tokenizer(word * length)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(1000)
     short, long = min(seconds(10_000) for _ in range(3)), min(seconds(100_000) for _ in range(3))
