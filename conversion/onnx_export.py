@@ -18,13 +18,19 @@ import torch
 from safetensors import SafetensorError
 from transformers.utils import logging
 
-from hf_elmo import elmo_onnx
+from hf_elmo import elmo_batches, elmo_onnx, elmo_server
 from hf_elmo.cli import Command
-from hf_elmo.elmo_onnx import MODEL_FILE, TOKENIZER_FILE, WORD_VECTORS_FILE, ElmoOnnx
+from hf_elmo.elmo_onnx import MODEL_FILE, ElmoOnnx
 from hf_elmo.hub import check_place, finish_hub_folder, new_folder
 from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
-from hf_elmo.modeling_elmo_heads import ElmoForSequenceClassification, ElmoForTokenClassification
+from hf_elmo.modeling_elmo_heads import (
+    ElmoForMultipleChoice,
+    ElmoForQuestionAnswering,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+)
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.tokenization_elmo import (
     BEGIN_WORD,
     END_WORD,
@@ -36,15 +42,26 @@ from hf_elmo.version import __version__
 from hf_elmo.word_splitting import TYPOGRAPHIC_SIGNS
 
 from .onnx_graph import Graph
-from .onnx_heads import add_features, add_language_model, add_sequence_classification, add_token_classification
+from .onnx_heads import (
+    add_features,
+    add_language_model,
+    add_multiple_choice,
+    add_question_answering,
+    add_sequence_classification,
+    add_token_classification,
+)
 from .verify import load_config
 
-Task: TypeAlias = Literal["features", "token-classification", "sequence-classification", "lm"]
+Task: TypeAlias = Literal[
+    "features", "token-classification", "sequence-classification", "question-answering", "multiple-choice", "lm"
+]
 TASKS: tuple[Task, ...] = get_args(Task)
 MODELS: dict[Task, tuple[type[ElmoPreTrainedModel], Callable[[Graph, Any], None]]] = {
     "features": (ElmoModel, add_features),
     "token-classification": (ElmoForTokenClassification, add_token_classification),
     "sequence-classification": (ElmoForSequenceClassification, add_sequence_classification),
+    "question-answering": (ElmoForQuestionAnswering, add_question_answering),
+    "multiple-choice": (ElmoForMultipleChoice, add_multiple_choice),
     "lm": (ElmoForPreTraining, add_language_model),
 }
 ARCHITECTURES: dict[str, Task] = {model_class.__name__: task for task, (model_class, _) in MODELS.items()}
@@ -92,8 +109,8 @@ def export_onnx(
 
     Args:
         folder: The model folder, with its tokenizer.
-        output: The folder to write: `model.onnx`, `config.json`, `tokenizer.json`, `elmo_onnx.py`, which runs it, and
-            a card.
+        output: The folder to write: `model.onnx`, `config.json`, `tokenizer.json`, `elmo_onnx.py`, which runs it,
+            `elmo_server.py`, which serves it, and a card.
         task: What the model gives; by default what the folder was saved for.
         int8: Whether products are made of whole numbers, with a scale for each row and each output.
         float16: Whether weights are stored in half precision; it computes in single precision all the same.
@@ -109,9 +126,11 @@ def export_onnx(
     weights = " and ".join(name for name, on in (("int8", int8), ("float16", float16)) if on) or "float32"
     with new_folder(output, overwrite) as temporary:
         write(exported, temporary)
-        write_tokenizer(tokenizer, temporary)
+        tokenizer.save_pretrained(temporary)
         (temporary / "config.json").write_text(_config_text(model) + "\n", encoding="utf-8")
-        shutil.copyfile(elmo_onnx.__file__, temporary / "elmo_onnx.py")
+        for program in (elmo_onnx, elmo_server, elmo_batches):
+            source = Path(cast(str, program.__file__))
+            shutil.copyfile(source, temporary / source.name)
         difference, largest = compare(model, task, ElmoOnnx(temporary))
         if weights == "float32" and not difference <= TOLERANCE * max(1.0, largest):
             raise ValueError(
@@ -222,14 +241,6 @@ def tokenizer_settings(tokenizer: ElmoTokenizer) -> dict[str, Any]:
     }
 
 
-def write_tokenizer(tokenizer: ElmoTokenizer, folder: Path) -> None:
-    """Writes the words and how text is split, and the words that have a static vector."""
-    tokenizer._tokenizer.save(str(folder / TOKENIZER_FILE))
-    if tokenizer._word_vector_index:
-        words = "".join(f"{word}\n" for word in tokenizer.word_vector_words)
-        (folder / WORD_VECTORS_FILE).write_text(words, encoding="utf-8", newline="\n")
-
-
 # --- Is it the same model? -------------------------------------------------------------------------------------------
 
 
@@ -243,8 +254,13 @@ def compare(model: ElmoPreTrainedModel, task: Task, exported: ElmoOnnx) -> tuple
         found = exported.run(arrays, list(expected))
         for name, array in expected.items():
             difference = max(difference, float(np.abs(found[name] - array).max(initial=0)))
-            largest = max(largest, float(np.abs(array).max(initial=0)))
+            largest = max(largest, largest_of(array))
     return difference, largest
+
+
+def largest_of(array: np.ndarray) -> float:
+    """The largest absolute value, apart from the lowest number that there is, which stands at padding."""
+    return float(np.abs(array[array > np.finfo(array.dtype).min]).max(initial=0))
 
 
 def random_arrays(config: Any, rows: int, columns: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -287,6 +303,11 @@ def torch_outputs(
 ) -> dict[str, np.ndarray]:
     """What torch gives for the outputs of an exported model."""
     inputs: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if task == "multiple-choice":  # rows of one choice each
+        return {"logits": model(**{name: tensor.unsqueeze(1) for name, tensor in inputs.items()}).logits[:, 0].numpy()}
+    if task == "question-answering":
+        outputs = model(**inputs)
+        return {"start_logits": outputs.start_logits.numpy(), "end_logits": outputs.end_logits.numpy()}
     if task.endswith("classification"):
         return {"logits": model(**inputs).logits.numpy()}
     if state is not None:
@@ -321,8 +342,14 @@ def _card(report: OnnxExport, exported: onnx.ModelProto) -> str:
             lines.append(f"- `{value.name}` ({shape}), {name}{', may be left out' if value.name in stored else ''}")
         return "\n".join(lines)
 
+    is_served = report.task == "features" or report.task.endswith("classification")
     method = "encode" if report.task == "features" else "classify"
-    use = f"print(model.{method}(['A river bank.']))" if report.task != "lm" else "print(model.outputs)"
+    use = (
+        f"print(model.{method}(['A river bank.']))" if is_served else "print(model.run(model.tokenizer(['A bank.'])))"
+    )
+    served = ""
+    if is_served:
+        served = "\n`python elmo_server.py` serves it over HTTP; that needs `pip install fastapi uvicorn`, too.\n"
     return f"""---
 library_name: onnx
 tags:
@@ -344,7 +371,7 @@ from elmo_onnx import ElmoOnnx
 model = ElmoOnnx(".")
 {use}
 ```
-
+{served}
 Inputs:
 
 {table(exported.graph.input)}
@@ -362,7 +389,7 @@ than the model reads, and are padded then.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a model with its tokenizer")
+    parser.add_argument("folder", type=model_folder, metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument("--task", choices=TASKS, help="what the model gives (default: what the folder was saved for)")
     parser.add_argument(

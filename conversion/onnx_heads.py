@@ -1,11 +1,11 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models as operators of ONNX: ELMo itself, the language model, labels of words and of sentences.
+"""Whole models as operators of ONNX: ELMo itself, the language model, labels, answers and choices.
 
 Shapes as in onnx_layers.py; moreover K labels, V words that can be predicted, X width of what the classifier sees.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_elmo_heads import (
     TIE_BREAK,
+    ElmoForMultipleChoice,
+    ElmoForQuestionAnswering,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoPooler,
@@ -372,11 +374,37 @@ def _levelled(graph: Graph, scores: str) -> str:
     return graph("Sub", scores, graph("ReduceMax", scores, graph.integers(1)))
 
 
+# --- Answers and choices ---------------------------------------------------------------------------------------------
+
+
+def add_question_answering(graph: Graph, model: ElmoForQuestionAnswering) -> None:
+    """`start_logits` and `end_logits` (B, T), lowest at padding."""
+    inputs = Inputs(graph, cast(Any, model.config))
+    scores = _classify(graph, model.qa_outputs, _task_words(inputs, model))  # (N, 2)
+    scores = graph("Where", inputs.attended.rows_mask, scores, graph.number(LOWEST))
+    parts = graph.several("Split", 2, inputs.attended.by_steps(scores, 2), axis=2, num_outputs=2)
+    for name, part in zip(("start_logits", "end_logits"), parts, strict=True):
+        of_rows = graph("Transpose", graph("Squeeze", part, graph.integers(2)), perm=[1, 0])
+        graph.output(name, of_rows, FLOAT, ("batch", "words"))
+
+
+def add_multiple_choice(graph: Graph, model: ElmoForMultipleChoice) -> None:
+    """`logits` (B,), where each choice is a row of the batch."""
+    scores = _classify(graph, model.classifier, _pooled_sentences(graph, model))  # (B, 1)
+    graph.output("logits", graph("Squeeze", scores, graph.integers(1)), FLOAT, ("batch",))
+
+
 # --- Labels of sentences and pairs -----------------------------------------------------------------------------------
 
 
 def add_sequence_classification(graph: Graph, model: ElmoForSequenceClassification) -> None:
     """`logits` (B, K)."""
+    scores = _classify(graph, model.classifier, _pooled_sentences(graph, model))
+    graph.output("logits", scores, FLOAT, ("batch", model.num_labels))
+
+
+def _pooled_sentences(graph: Graph, model: ElmoForSequenceClassification | ElmoForMultipleChoice) -> str:
+    """What the classifier sees of each sentence or pair, (B, X) or more than one X."""
     config: Any = model.config
     inputs = Inputs(graph, config)
     width = config.task_hidden_size
@@ -385,14 +413,12 @@ def add_sequence_classification(graph: Graph, model: ElmoForSequenceClassificati
     begin, end, mask = (graph("Transpose", places, perm=[1, 0]) for places in (begin, end, inputs.attended.mask))
     boundary = graph("Or", begin, end)
     if config.num_sentences == 1:
-        pooled = _pool(graph, model.pooler, words, mask, boundary)
-    else:
-        number = graph("CumSum", graph("Cast", begin, to=INT64), graph.integer(1))
-        second = graph("And", mask, graph("Equal", number, graph.integer(2)))
-        first = graph("And", mask, graph("Not", second))
-        u, v = (_pool(graph, model.pooler, words, sentence, boundary) for sentence in (first, second))
-        pooled = graph("Concat", u, v, graph("Abs", graph("Sub", u, v)), graph("Mul", u, v), axis=1)
-    graph.output("logits", _classify(graph, model.classifier, pooled), FLOAT, ("batch", model.num_labels))
+        return _pool(graph, model.pooler, words, mask, boundary)
+    number = graph("CumSum", graph("Cast", begin, to=INT64), graph.integer(1))
+    second = graph("And", mask, graph("Equal", number, graph.integer(2)))
+    first = graph("And", mask, graph("Not", second))
+    u, v = (_pool(graph, model.pooler, words, sentence, boundary) for sentence in (first, second))
+    return graph("Concat", u, v, graph("Abs", graph("Sub", u, v)), graph("Mul", u, v), axis=1)
 
 
 def _pool(graph: Graph, pooler: ElmoPooler, words: str, sentence: str, boundary: str) -> str:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import onnxruntime
 from tokenizers import Tokenizer
 
 MODEL_FILE = "model.onnx"
@@ -39,6 +38,9 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 FIRST_WORD_VECTOR = 2
 REMEMBERED_WORDS = 2**16
 BATCH_TOKENS = 2048
+
+LAYERS = ("mix", "top", "average", "all")
+POOLINGS = ("mean", "max", "mean_max", "boundary")
 
 # A text, or a list of words.
 Text: TypeAlias = str | Sequence[str]
@@ -262,10 +264,16 @@ class ElmoOnnx:
             raise FileNotFoundError(f"{folder} has no {MODEL_FILE}: give a folder that hf-elmo export onnx wrote.")
         if threads is not None and threads < 1:
             raise ValueError(f"threads={threads} is not possible: it must be 1 or more, or None.")
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise ImportError("onnxruntime is not installed: pip install onnxruntime (or hf-elmo[onnx]).") from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 3  # below errors it says only that the initial state may be given
         self.session = onnxruntime.InferenceSession(str(path), options, providers=list(providers))
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.only_execute_path_to_fetches = True
         metadata = self.session.get_modelmeta().custom_metadata_map
         if "hf_elmo_task" not in metadata:
             raise ValueError(f"{path} was not written by hf-elmo export onnx: it does not say which task it is for.")
@@ -304,9 +312,7 @@ class ElmoOnnx:
             feeds = {name: np.zeros((rows, 1, *array.shape[2:]), np.int64) for name, array in feeds.items()}
         if state is not None:
             feeds |= self._checked_state(state, rows)
-        options = onnxruntime.RunOptions()
-        options.only_execute_path_to_fetches = True
-        found = self.session.run(names, feeds, options)
+        found = self.session.run(names, feeds, self._run_options)
         return {
             name: _without_columns(array, self.outputs[name]) if columns == 0 else array
             for name, array in zip(names, found, strict=True)
@@ -316,36 +322,51 @@ class ElmoOnnx:
         self,
         texts: Sequence[Text],
         layers: str | int = "mix",
+        pooling: str | None = None,
+        *,
         batch_tokens: int = BATCH_TOKENS,
         keep_boundaries: bool = False,
-    ) -> list[np.ndarray]:
+    ) -> Any:
         """The vectors of texts, an array (words, D) for each, or (L + 1, words, D).
 
         Args:
             texts: Texts, or lists of words.
-            layers: `"mix"` for what the model gives as `last_hidden_state`, `"all"`, or the number of a layer: 0 is
-                the words without their context.
+            layers: `"mix"` for what the model gives as `last_hidden_state`, `"top"`, the plain `"average"`, `"all"`,
+                or the number of a layer: 0 is the words without their context.
+            pooling: `None` for a vector a word, or how they become one: their `"mean"`, `"max"`, both with
+                `"mean_max"`, or the vectors at the end and at the beginning with `"boundary"`. A text without words
+                is pooled from its boundaries. The result is one array then, (texts, D), (texts, 2D) for two poolings,
+                or (texts, L + 1, D).
             batch_tokens: Words, boundaries and padding included, to compute at a time.
             keep_boundaries: Whether the vectors of `<S>` and `</S>` are part of the result.
         """
-        self._check_task("encode", "features")
-        count = self.config["num_hidden_layers"] + 1
-        is_layer = isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers < count
-        if layers not in ("mix", "all") and not is_layer:
-            raise ValueError(
-                f"layers={layers!r} is not possible: it is 'mix', 'all', or a number from 0 to {count - 1}."
-            )
+        self.check_vectors(layers, pooling)
+        vectors = self.vectors_of(self.tokenizer.read(texts, None), layers, pooling, batch_tokens, keep_boundaries)
+        if pooling is None:
+            return vectors
+        if not vectors:
+            raise ValueError("There is no text: without one, pooled vectors cannot be put into one array.")
+        return np.stack(vectors)
+
+    def vectors_of(
+        self,
+        sentences: Sequence[Sentence],
+        layers: str | int = "mix",
+        pooling: str | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+        keep_boundaries: bool = False,
+    ) -> list[np.ndarray]:
+        """As `encode`, of what the tokenizer has read; always an array for each."""
+        found: list[Any] = [None] * len(sentences)
         name = "last_hidden_state" if layers == "mix" else "hidden_states"
-        found: list[Any] = [None] * len(texts)
-        first, last = (0, 0) if keep_boundaries else self.tokenizer.added_boundaries
-        sentences = self.tokenizer.read(texts, None)
         for rows in self._batches(sentences, batch_tokens):
             arrays = self.tokenizer.padded([sentences[row] for row in rows])
             vectors = self.run(arrays, [name])[name]
-            vectors = vectors[layers] if is_layer else vectors
+            if layers != "mix":
+                vectors = self._chosen(vectors, layers)
             for number, row in enumerate(rows):
-                chosen = slice(first, len(sentences[row].ids) - last)
-                found[row] = vectors[:, number, chosen] if layers == "all" else vectors[number, chosen]
+                of_text = vectors[..., number, : len(sentences[row].ids), :]
+                found[row] = self._finished(of_text, pooling, keep_boundaries)
         return found
 
     def classify(
@@ -364,24 +385,43 @@ class ElmoOnnx:
             number if it predicts numbers.
         """
         self._check_task("classify", "token-classification", "sequence-classification")
-        needs_pairs = self.config["num_sentences"] == 2 and self.task == "sequence-classification"
-        if needs_pairs != (pairs is not None):
+        if self.reads_pairs != (pairs is not None):
             raise ValueError(
-                f"This model reads {'pairs of texts' if needs_pairs else 'single texts'}, but pairs are "
-                f"{'missing' if needs_pairs else 'given'}."
+                f"This model reads {'pairs of texts' if self.reads_pairs else 'single texts'}, but pairs are "
+                f"{'missing' if self.reads_pairs else 'given'}."
             )
-        found: list[Any] = [None] * len(texts)
+        return self.labels_of(self.tokenizer.read(texts, pairs), batch_tokens)
+
+    def labels_of(self, sentences: Sequence[Sentence], batch_tokens: int = BATCH_TOKENS) -> list[Any]:
+        """As `classify`, of what the tokenizer has read."""
+        found: list[Any] = [None] * len(sentences)
         first, last = self.tokenizer.added_boundaries
-        sentences = self.tokenizer.read(texts, pairs)
         for rows in self._batches(sentences, batch_tokens):
             logits = self.run(self.tokenizer.padded([sentences[row] for row in rows]), ["logits"])["logits"]
             for number, row in enumerate(rows):
                 if self.task == "sequence-classification":
-                    found[row] = self._text_labels(logits[number])
+                    found[row] = text_labels(logits[number], self.labels, self.config["problem_type"])
                 else:
                     chosen = slice(first, len(sentences[row].ids) - last)
-                    found[row] = self._word_labels(sentences[row].words[chosen], logits[number, chosen])
+                    found[row] = word_labels(sentences[row].words[chosen], logits[number, chosen], self.labels)
         return found
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether a text has a second one."""
+        return self.config["num_sentences"] == 2 and self.task == "sequence-classification"
+
+    def check_vectors(self, layers: Any, pooling: Any) -> None:
+        """Raises if the model gives no such vectors."""
+        self._check_task("encode", "features")
+        top = self.config["num_hidden_layers"]
+        is_number = isinstance(layers, int) and not isinstance(layers, bool) and 0 <= layers <= top
+        if not is_number and layers not in LAYERS:
+            raise ValueError(
+                f"layers={layers!r} is not possible: it is {_listed(LAYERS)}, or a number from 0 to {top}."
+            )
+        if pooling is not None and pooling not in POOLINGS:
+            raise ValueError(f"pooling={pooling!r} is not possible: it is {_listed(POOLINGS)}, or None.")
 
     # --- What is asked for -------------------------------------------------------------------------------------------
 
@@ -453,22 +493,60 @@ class ElmoOnnx:
         if batch:
             yield batch
 
-    def _text_labels(self, logits: np.ndarray) -> Any:
-        problem = self.config["problem_type"]
-        if problem == "regression" or (problem is None and len(logits) == 1):
-            return float(logits[0]) if len(logits) == 1 else [float(value) for value in logits]
-        if problem == "multi_label_classification":
-            scores = 1 / (1 + np.exp(-logits.astype(np.float64)))
-            return [{"label": label, "score": float(score)} for label, score in zip(self.labels, scores, strict=True)]
-        return self._best(logits)
+    def _chosen(self, layers: np.ndarray, choice: str | int) -> np.ndarray:
+        """(B, T, D) of all layers (L + 1, B, T, D), or all of them."""
+        if choice == "average":
+            return layers.mean(axis=0)
+        if choice == "all":
+            return layers
+        return layers[-1 if choice == "top" else choice]
 
-    def _word_labels(self, words: Iterable[str], logits: np.ndarray) -> list[dict[str, Any]]:
-        return [{"word": word, **self._best(scores)} for word, scores in zip(words, logits, strict=True)]
+    def _finished(self, vectors: np.ndarray, pooling: str | None, keep_boundaries: bool) -> np.ndarray:
+        """The result for a text from what was read of it, (T, D) or (L + 1, T, D) with boundaries."""
+        first, last = self.tokenizer.added_boundaries
+        inner = vectors[..., first : vectors.shape[-2] - last, :]
+        if pooling is None:
+            return vectors if keep_boundaries else inner
+        with_words = vectors if keep_boundaries or inner.shape[-2] == 0 else inner
+        return _pooled(vectors if pooling == "boundary" else with_words, pooling)
 
-    def _best(self, logits: np.ndarray) -> dict[str, Any]:
-        shifted = np.exp(logits.astype(np.float64) - logits.max())
-        best = int(logits.argmax())
-        return {"label": self.labels[best], "score": float(shifted[best] / shifted.sum())}
+
+# --- Logits to labels ------------------------------------------------------------------------------------------------
+
+
+def text_labels(logits: np.ndarray, labels: Sequence[str], problem: str | None) -> Any:
+    """The label of a text with its probability, all labels if there may be several, or a number, from logits (K,)."""
+    if problem == "regression" or (problem is None and len(logits) == 1):
+        return float(logits[0]) if len(logits) == 1 else [float(value) for value in logits]
+    if problem == "multi_label_classification":
+        scores = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        return [{"label": label, "score": float(score)} for label, score in zip(labels, scores, strict=True)]
+    return _best(logits, labels)
+
+
+def word_labels(words: Iterable[str], logits: np.ndarray, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The label of each word with its probability, from logits (words, K)."""
+    return [{"word": word, **_best(scores, labels)} for word, scores in zip(words, logits, strict=True)]
+
+
+def _best(logits: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
+    shifted = np.exp(logits.astype(np.float64) - logits.max())
+    best = int(logits.argmax())
+    return {"label": labels[best], "score": float(shifted[best] / shifted.sum())}
+
+
+def _pooled(vectors: np.ndarray, pooling: str) -> np.ndarray:
+    """(..., T, D) to (..., D) or (..., 2D); zeros if there is no word."""
+    if vectors.shape[-2] == 0:
+        vectors = np.zeros((*vectors.shape[:-2], 1, vectors.shape[-1]), vectors.dtype)
+    if pooling == "boundary":
+        return np.concatenate([vectors[..., -1, :], vectors[..., 0, :]], axis=-1)
+    parts = {"mean": vectors.mean(axis=-2), "max": vectors.max(axis=-2)}
+    return np.concatenate([part for name, part in parts.items() if name in pooling], axis=-1)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _without_columns(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
@@ -476,4 +554,4 @@ def _without_columns(array: np.ndarray, shape: Sequence[Any]) -> np.ndarray:
     return np.take(array, [], axis=list(shape).index("words")) if "words" in shape else array
 
 
-__all__ = ["ElmoOnnx", "OnnxTokenizer"]
+__all__ = ["ElmoOnnx", "OnnxTokenizer", "text_labels", "word_labels"]

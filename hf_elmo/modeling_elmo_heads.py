@@ -27,7 +27,7 @@ from .configuration_elmo import ElmoConfig
 from .crf import ElmoCrf
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, PackedWords
 from .modeling_elmo_pretraining import ElmoForPreTraining  # all models are looked up in this file
-from .padded import PaddedWords, read_task_lstm
+from .padded import PaddedWords, read_labels, read_task_lstm
 
 # The label of positions that have none, as everywhere in transformers.
 IGNORED = -100
@@ -288,7 +288,14 @@ def _check_labels(labels: Tensor, num_labels: int, shape: torch.Size) -> None:
 
 
 class ElmoForTokenClassification(ElmoTaskModel):
-    """A label for each word: named entities, parts of speech, semantic roles."""
+    """A label for each word: named entities, parts of speech, semantic roles.
+
+    Example:
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini(ElmoForTokenClassification, num_labels=5, use_crf=True)
+        >>> model(**tokenizer("Anna lives in Rome.", return_tensors="pt")).logits.shape  # <S> and </S> included
+        torch.Size([1, 7, 5])
+    """
 
     _auto_class = "AutoModelForTokenClassification"
 
@@ -334,14 +341,13 @@ class ElmoForTokenClassification(ElmoTaskModel):
         )
         logits = self.classifier(self.task_dropout(words))  # (B, T, K)
         if labels is not None:
+            if self.config.use_crf and torch.compiler.is_exporting():
+                raise ValueError(
+                    "torch.export exports a conditional random field for prediction only: give no labels."
+                )
             _check_labels(labels, self.num_labels, mask.shape)
         loss = None
         if self.config.use_crf:
-            if torch.compiler.is_exporting():
-                raise ValueError(
-                    "torch.export cannot export a conditional random field: hf-elmo export onnx can, and a model made "
-                    "with use_crf=False needs none."
-                )
             begin, end = self._boundaries(input_ids, character_ids, mask)
             labelled = mask & ~begin & ~end
             if labels is not None:
@@ -362,9 +368,12 @@ class ElmoForTokenClassification(ElmoTaskModel):
         to keep to the scheme. Where they differ the two probabilities are exchanged, so that whoever takes the largest
         one, pipelines among them, gets the path.
         """
-        probabilities = self.crf.marginals(emissions, labelled)
+        if torch.compiler.is_exporting():
+            probabilities, path = read_labels(self.crf, emissions, labelled)
+        else:
+            probabilities, path = self.crf.marginals(emissions, labelled), self.crf.decode(emissions, labelled)
         logits = probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()
-        path = self.crf.decode(emissions, labelled).clamp(min=0).unsqueeze(2)  # (B, T, 1)
+        path = path.clamp(min=0).unsqueeze(2)  # (B, T, 1)
         largest, most_probable = logits.max(dim=2, keepdim=True)
         logits = logits.scatter(2, most_probable, logits.gather(2, path)).scatter(2, path, largest + TIE_BREAK)
         return torch.where(labelled.unsqueeze(2), logits.to(emissions.dtype), emissions)
@@ -446,7 +455,14 @@ def _at(words: Tensor, column: Tensor) -> Tensor:
 
 
 class ElmoForSequenceClassification(ElmoTaskModel):
-    """A label, several labels or a number for a sentence or a pair of sentences."""
+    """A label, several labels or a number for a sentence or a pair of sentences.
+
+    Example:
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini(ElmoForSequenceClassification, num_labels=2, pooling="mean_max")
+        >>> model(**tokenizer("A dull film.", return_tensors="pt")).logits.shape
+        torch.Size([1, 2])
+    """
 
     _auto_class = "AutoModelForSequenceClassification"
 
@@ -524,7 +540,15 @@ class ElmoForSequenceClassification(ElmoTaskModel):
 
 
 class ElmoForQuestionAnswering(ElmoTaskModel):
-    """The first and the last word of the answer to a question in a text."""
+    """The first and the last word of the answer to a question in a text.
+
+    Example:
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini(ElmoForQuestionAnswering)
+        >>> batch = tokenizer("Where is Anna?", "Anna is in Rome.", return_tensors="pt")
+        >>> model(**batch).start_logits.shape == batch["input_ids"].shape
+        True
+    """
 
     _auto_class = "AutoModelForQuestionAnswering"
 
@@ -590,7 +614,15 @@ def _position_loss(logits: Tensor, positions: Tensor) -> Tensor:
 
 
 class ElmoForMultipleChoice(ElmoTaskModel):
-    """The best of several sentences, or of several endings of a sentence."""
+    """The best of several sentences, or of several endings of a sentence.
+
+    Example:
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini(ElmoForMultipleChoice, num_sentences=2)
+        >>> choices = tokenizer(["It rains."] * 2, ["She is wet.", "She is dry."], padding=True, return_tensors="pt")
+        >>> model(**{name: tensor.unsqueeze(0) for name, tensor in choices.items()}).logits.shape
+        torch.Size([1, 2])
+    """
 
     _auto_class = "AutoModelForMultipleChoice"
 

@@ -78,6 +78,86 @@ def read_task_lstm(lstm: nn.LSTM, words: Tensor, mask: Tensor) -> Tensor:
     return inputs.transpose(0, 1)
 
 
+def read_labels(crf: Any, emissions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Each label's probability given the whole sentence (B, T, K), and the labels of the best path (B, T).
+
+    Args:
+        crf: An `ElmoCrf`.
+        emissions: The score of each label at each position (B, T, K).
+        mask: (B, T), false at positions to leave out, where the results mean nothing.
+    """
+    emissions = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+    weights = crf._masked_weights(emissions.dtype)
+    by_steps = emissions.masked_fill(~mask.unsqueeze(2), 0).transpose(0, 1).contiguous()  # (T, B, K)
+    present = mask.T.unsqueeze(2).contiguous()  # (T, B, 1)
+    scores = _label_scores(weights, by_steps, present) + _label_scores_ahead(weights, by_steps, present)
+    return scores.softmax(dim=2).transpose(0, 1), _best_path(weights, by_steps, present).transpose(0, 1)
+
+
+def _label_scores(weights: list[Tensor], emissions: Tensor, present: Tensor) -> Tensor:
+    """(T, B, K): log of the sum over all paths up to a position and label, its emission included; levelled."""
+    from torch._higher_order_ops.scan import scan
+
+    transitions, start, _ = weights
+
+    def step(state: tuple[Tensor, Tensor], elements: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        (scores, begun), (emission, is_word) = state, elements
+        reached = torch.logsumexp(scores.unsqueeze(2) + transitions, dim=1)  # (B, from, to) to (B, to)
+        reached = torch.where(begun, _levelled(reached + emission), start + emission)
+        scores = torch.where(is_word, reached, scores)
+        return (scores, begun | is_word), scores.clone()
+
+    return scan(step, _before_the_first(emissions), (emissions, present))[1]
+
+
+def _label_scores_ahead(weights: list[Tensor], emissions: Tensor, present: Tensor) -> Tensor:
+    """(T, B, K): log of the sum over all ways to go on from a position and label to the end; levelled."""
+    from torch._higher_order_ops.scan import scan
+
+    transitions, _, end = weights
+
+    def step(scores: Tensor, elements: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        emission, is_word = elements
+        ahead = (emission + scores).unsqueeze(1)  # (B, 1, to)
+        reached = _levelled(torch.logsumexp(transitions + ahead, dim=2))  # (B, from, to) to (B, from)
+        return torch.where(is_word, reached, scores), scores.clone()
+
+    at_the_end = torch.zeros_like(emissions[0]) + end  # (B, K)
+    return scan(step, at_the_end, (emissions, present), reverse=True)[1]
+
+
+def _best_path(weights: list[Tensor], emissions: Tensor, present: Tensor) -> Tensor:
+    """(T, B): the most probable labels by Viterbi's algorithm."""
+    from torch._higher_order_ops.scan import scan
+
+    transitions, start, end = weights
+    unchanged = torch.arange(len(start), device=emissions.device)  # (K,)
+
+    def step(state: tuple[Tensor, Tensor], elements: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        (scores, begun), (emission, is_word) = state, elements
+        best, pointer = (scores.unsqueeze(2) + transitions).max(dim=1)  # (B, from, to) to (B, to)
+        reached = torch.where(begun, _levelled(best + emission), start + emission)
+        pointer = torch.where(begun & is_word, pointer, unchanged)
+        return (torch.where(is_word, reached, scores), begun | is_word), pointer
+
+    def step_back(label: Tensor, pointer: Tensor) -> tuple[Tensor, Tensor]:
+        return pointer.gather(1, label), label.clone()
+
+    (scores, _), pointers = scan(step, _before_the_first(emissions), (emissions, present))  # (T, B, K)
+    last = (scores + end).argmax(dim=1, keepdim=True)  # (B, 1)
+    return scan(step_back, last, pointers, reverse=True)[1].squeeze(2)
+
+
+def _before_the_first(emissions: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (B, K), and that no sentence has begun (B, 1)."""
+    scores = torch.zeros_like(emissions[0])
+    return scores, torch.zeros_like(scores[:, :1], dtype=torch.bool)
+
+
+def _levelled(scores: Tensor) -> Tensor:
+    return scores - scores.amax(dim=1, keepdim=True)
+
+
 def _step_of_torch(weight: Tensor) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
     """One step of torch's own LSTM with the recurrent weight (4H, H)."""
 
@@ -167,4 +247,4 @@ def _combine(model: Any, layers: list[Tensor], mask: Tensor) -> list[Tensor]:
     return [model.alignment(vectors) for vectors in mixed] if model.config.use_alignment else mixed
 
 
-__all__ = ["PaddedWords", "read_padded", "read_task_lstm"]
+__all__ = ["PaddedWords", "read_labels", "read_padded", "read_task_lstm"]

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("tokenizer", "loading", "inference", "quantization", "scaling", "scoring", "training", "onnx")
+BENCHMARKS = ("tokenizer", "loading", "inference", "quantization", "scaling", "scoring", "training", "onnx", "serving")
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--only", choices=BENCHMARKS, nargs="+", default=BENCHMARKS, help="default: all")
     parser.add_argument("--quick", action="store_true", help="only see that they run")
     parser.add_argument("--conllu", type=Path, help="the file that inference reads as a whole")
-    parser.add_argument("--text", type=Path, help="words for inference, quantization, training and ONNX")
+    parser.add_argument("--text", type=Path, help="words for inference, quantization, training, ONNX and serving")
     parser.add_argument("--simple-elmo", action="store_true", help="measure simple_elmo on TensorFlow, too")
     arguments = parser.parse_args()
     if arguments.quick and (arguments.output / "bench_inference.json").exists():
@@ -44,7 +44,7 @@ def command_of(name: str, arguments: argparse.Namespace) -> list[str]:
     if name == "inference":
         command += ["--conllu", str(arguments.conllu)] if arguments.conllu else []
         command += ["--simple-elmo"] if arguments.simple_elmo else []
-    if name in ("inference", "quantization", "training", "onnx") and arguments.text:
+    if name in ("inference", "quantization", "training", "onnx", "serving") and arguments.text:
         command += ["--text", str(arguments.text)]
     return [*command, "--output", str(arguments.output / f"bench_{name}.json")]
 

@@ -4,8 +4,8 @@
 
 The programs take turns, round by round, with the same number of threads, so that what else the machine does disturbs
 all of them alike. What is measured is the way from character ids to all layers. Also measured: how far the values are
-from those of torch, how large the files are, also with half precision as storage, and beside int8 that of torch
-(`hf_elmo.quantize`).
+from those of torch, and all of them from those of torch in double precision, which tells mistakes from rounding; how
+large the files are, also with half precision as storage; and beside int8 that of torch (`hf_elmo.quantize`).
 
 Words are drawn by Zipf's law, or come from a file. Weights are random, unless there is a --model: how far int8 is from
 single precision depends on the weights, and those of a trained model are not random.
@@ -110,6 +110,7 @@ class Programs:
             ElmoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True).eval() for _ in range(2)
         )
         self.torch_int8 = quantize(encoder, "int8")
+        self.double = ElmoModel.from_pretrained(source, dtype=torch.float64, use_safetensors=True).eval()
         self.onnx = {name: ElmoOnnx(folder / name, threads=threads) for name in EXPORTS}
 
     def measure(self, sentences: Sentences, rounds: int) -> dict[str, Any]:
@@ -121,17 +122,24 @@ class Programs:
         }
         for name, model in self.onnx.items():
             runs[name] = lambda model=model: model.run(arrays, ["hidden_states"])["hidden_states"]  # type: ignore[misc]
-        exact = runs["torch"]()
-        apart = {name: float(np.abs(run() - exact).max()) for name, run in runs.items() if name != "torch"}
+        found = {name: run() for name, run in runs.items()}
+        exact = layers_of(self.double, encoded)
+        apart = {name: largest(layers - found["torch"]) for name, layers in found.items() if name != "torch"}
         timed = {name: run for name, run in runs.items() if name in ("torch", "torch_int8", *MEASURED)}
         seconds = take_turns(timed, rounds, warm_up=False)  # all have run already
         return {
             "sentences": len(sentences),
             "words": sum(map(len, sentences)),
             "apart": apart,
+            "apart_from_float64": {name: largest(layers - exact) for name, layers in found.items()},
+            "largest_value": largest(exact),
             "seconds": {name: spread(times) for name, times in seconds.items()},
             "ratio": {name: ratio(seconds["torch"], times) for name, times in seconds.items() if name != "torch"},
         }
+
+
+def largest(values: np.ndarray) -> float:
+    return float(np.abs(values).max())
 
 
 @torch.inference_mode()

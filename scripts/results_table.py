@@ -163,6 +163,31 @@ def _tokenizer(content: dict[str, Any]) -> Iterator[SpeedRow]:
     yield SpeedRow("raw text to padded tensors, one core", dict.fromkeys(SIZES, speed))
 
 
+def _onnx(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    for work, results in _by_work(content).items():
+        figures = {
+            one["size"]: f"{_times(one['ratio']['onnx'])}, {one['apart']['onnx']:.1e} apart; "
+            f"int8 {_times(one['ratio']['onnx_int8'])}"
+            for one in results
+        }
+        yield SpeedRow(f"{work}, onnxruntime beside our torch", figures)
+
+
+def _serving(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    """The most connections only, where requests are computed together."""
+    most = max(one["connections"] for one in content["results"])
+    for runtime in dict.fromkeys(one["runtime"] for one in content["results"]):
+        chosen = [one for one in content["results"] if one["connections"] == most and one["runtime"] == runtime]
+        figures = {one["size"]: _load(one) for one in chosen}
+        yield SpeedRow(f"`hf-elmo serve` by {runtime}, {most} clients, texts of 1 to 50 words", figures)
+
+
+def _load(one: dict[str, Any]) -> str:
+    speed, latency = one["requests_per_second"]["median"], one["latency_ms"]["p95"]
+    errors = sum(one["errors"].values())
+    return f"{speed:.0f} requests/s, p95 {latency:.0f} ms, {errors} errors, {one['apart']:.1e} apart"
+
+
 BENCHMARKS = {
     "inference": _inference,
     "loading": _loading,
@@ -170,6 +195,8 @@ BENCHMARKS = {
     "training": _training,
     "scaling": _scaling,
     "tokenizer": _tokenizer,
+    "onnx": _onnx,
+    "serving": _serving,
 }
 
 

@@ -12,7 +12,7 @@ from torch_free_python import run_without_torch
 from transformers import pipeline
 
 from hf_elmo import ElmoCharacters, ElmoEmbedder, ElmoForTokenClassification, ElmoTokenizer
-from hf_elmo.conversion.onnx_export import export_onnx, tokenizer_settings, write_tokenizer
+from hf_elmo.conversion.onnx_export import export_onnx, tokenizer_settings
 from hf_elmo.elmo_onnx import ElmoOnnx, OnnxTokenizer
 
 CHARACTERS = ElmoCharacters(
@@ -67,7 +67,7 @@ KINDS = ("bytes", "vocabulary", "whitespace", "NFC", "special", "no boundaries",
 
 
 def of_folder(tokenizer, folder):
-    write_tokenizer(tokenizer, folder)
+    tokenizer.save_pretrained(folder)
     return OnnxTokenizer(folder, json.loads(json.dumps(tokenizer_settings(tokenizer))))
 
 
@@ -126,13 +126,21 @@ def folders(tmp_path_factory):
 
 def test_vectors(folders):
     embedder, model = ElmoEmbedder.from_pretrained(folders[0]), ElmoOnnx(folders[1], threads=1)
-    for layers in ("mix", "all", 0, 2):
+    for layers in ("mix", "top", "average", "all", 0, 2):
         for keep in (False, True):
             expected = embedder.encode(TEXTS, layers, keep_boundaries=keep)
             for batch_tokens in (1, 60, 10_000):
                 found = model.encode(TEXTS, layers, batch_tokens=batch_tokens, keep_boundaries=keep)
                 for ours, right in zip(found, expected, strict=True):
                     np.testing.assert_allclose(ours, right, atol=1e-5, rtol=0)
+    for pooling in ("mean", "max", "mean_max", "boundary"):
+        for layers in ("mix", "all"):
+            for keep in (False, True):
+                options = {"keep_boundaries": keep}
+                found = model.encode(TEXTS, layers, pooling, **options)
+                np.testing.assert_allclose(
+                    found, embedder.encode(TEXTS, layers, pooling, **options), atol=1e-5, rtol=0
+                )
     lists = words_of(SENTENCES)
     for ours, right in zip(model.encode(lists), embedder.encode(lists), strict=True):
         np.testing.assert_allclose(ours, right, atol=1e-5, rtol=0)
@@ -175,8 +183,12 @@ def test_mistakes_in_arrays(folders, tmp_path):
         model.run(arrays | {"character_ids": arrays["character_ids"][:, :3]})
     with pytest.raises(ValueError, match="has 51 characters a word, but this model reads at most 50"):
         model.run(arrays | {"character_ids": np.ones((1, 4, 51))})
-    with pytest.raises(ValueError, match="layers='top' is not possible: it is 'mix', 'all', or a number from 0 to 2"):
-        model.encode(["A text"], "top")
+    with pytest.raises(ValueError, match=r"layers=3 is not possible: it is 'mix', 'top', .* or a number from 0 to 2"):
+        model.encode(["A text"], 3)
+    with pytest.raises(ValueError, match="pooling='sum' is not possible: it is 'mean', 'max', 'mean_max', 'boundary'"):
+        model.encode(["A text"], pooling="sum")
+    with pytest.raises(ValueError, match="There is no text: without one, pooled vectors cannot be put into one array"):
+        model.encode([], pooling="mean")
     with pytest.raises(ValueError, match="classify is for models that were exported with --task token-classification"):
         model.classify(["A text"])
     with pytest.raises(ValueError, match="batch_tokens=0 is not possible"):
