@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Model cards of converted and of pretrained models: only what was read from their files, told by the run or measured.
+"""Model cards of models: only what was read from their files, told by the run, published or measured.
 
 Names and settings come from outside. Nothing in them can end a line, a table cell or a block of the card.
 """
@@ -26,6 +26,7 @@ from .version import __version__
 
 UNKNOWN_LICENSE = "unknown"
 TAGS = ("elmo", "word-embeddings")
+EXAMPLES = ("The river bank was muddy.", "The bank lent money.")
 TASK_WEIGHTS = (
     "The weights of the layers (`model.layer_weights()`) are fresh: all layers count the same until they are trained."
 )
@@ -36,6 +37,32 @@ LANGUAGE_MODEL = (
 MODES = {
     "stream": "reading the text as one stream, with the state carried on from sentence to sentence",
     "sentences": "reading every sentence by itself",
+}
+VECTORS = "An ELMo model: every word of a sentence becomes a vector that depends on the whole sentence."
+# What a model is, by the class it was saved from: what the Hub calls it, the class that loads it, a first sentence.
+KINDS = {
+    "ElmoModel": ("feature-extraction", "AutoModel", VECTORS),
+    "ElmoForPreTraining": ("feature-extraction", "AutoModel", VECTORS),
+    "ElmoForTokenClassification": (
+        "token-classification",
+        "AutoModelForTokenClassification",
+        "Gives every word of a sentence a label, from its ELMo vector, which depends on the whole sentence.",
+    ),
+    "ElmoForSequenceClassification": (
+        "text-classification",
+        "AutoModelForSequenceClassification",
+        "Gives a text, or a pair of texts, a label, from the ELMo vectors of its words.",
+    ),
+    "ElmoForQuestionAnswering": (
+        "question-answering",
+        "AutoModelForQuestionAnswering",
+        "Finds the answer to a question in a text, from the ELMo vectors of its words.",
+    ),
+    "ElmoForMultipleChoice": (
+        "multiple-choice",
+        "AutoModelForMultipleChoice",
+        "Chooses one of several texts, from the ELMo vectors of their words.",
+    ),
 }
 READING = {
     "characters": "read letter by letter, so there are no unknown words.",
@@ -166,7 +193,7 @@ def converted_model_card(
         weights=("Weights from the source", num_parameters),
         sections=["## Where it comes from", *source, parity],
         limits=["The source files do not say on which text the model was trained.", TASK_WEIGHTS],
-        license_text=_license_text(license, "converted"),
+        license_text=license_section(license, "converted"),
         language_model=LANGUAGE_MODEL if has_softmax else "",
     )
 
@@ -218,7 +245,7 @@ def pretrained_model_card(
             *_plot_sections(config, plots),
         ],
         limits=limits,
-        license_text=_license_text(license, "trained"),
+        license_text=license_section(license, "trained"),
         language_model=LANGUAGE_MODEL,
     )
 
@@ -238,6 +265,44 @@ def check_language(language: str) -> None:
         raise ValueError(f"The language {language!r} is not a code such as en, ko or pt-BR.")
 
 
+def folder_model_card(
+    name: str,
+    config: ElmoConfig,
+    tokenizer: ElmoTokenizer,
+    *,
+    num_parameters: int,
+    license: str = UNKNOWN_LICENSE,
+    languages: Sequence[str] = (),
+) -> str:
+    """The text of the card of a model of which nothing is known but its folder.
+
+    Args:
+        name: Name of the model.
+        config: Its config.
+        tokenizer: Its tokenizer.
+        num_parameters: Number of its weights.
+        license: Licence of the weights, as the Hub spells it.
+        languages: Codes of the languages it was trained on.
+
+    Raises:
+        ValueError: If the licence or a language is not spelled as the Hub demands.
+    """
+    architecture = (config.architectures or ["ElmoModel"])[0]
+    head = KINDS[architecture][0] != "feature-extraction"
+    return _card(
+        name,
+        config,
+        tokenizer,
+        front_matter=_front_matter(name, license, languages, pipeline_tag=KINDS[architecture][0]),
+        origin=f"This card was made with hf-elmo {__version__} from the folder of the model.",
+        weights=("Weights", num_parameters),
+        sections=_label_sections(config),
+        limits=["The folder does not say on which text the model was trained.", *([] if head else [TASK_WEIGHTS])],
+        license_text=license_section(license, "published"),
+        language_model=LANGUAGE_MODEL if architecture == "ElmoForPreTraining" else "",
+    )
+
+
 def _card(
     name: str,
     config: ElmoConfig,
@@ -251,25 +316,56 @@ def _card(
     license_text: str,
     language_model: str = "",
 ) -> str:
-    template = string.Template(resources.files("hf_elmo.model_cards").joinpath("template.md").read_text("utf-8"))
-    return template.substitute(
+    return fill_template(
+        config,
+        tokenizer,
         front_matter=front_matter,
         name=_one_line(name),
-        reading=READING[config.word_input],
         origin=origin,
-        boundaries=_printable(f"{tokenizer.bos_token} and {tokenizer.eos_token}"),
-        hidden_size=config.hidden_size,
-        num_layers=config.num_hidden_layers + 1,
+        use=_use(name, config, tokenizer),
         facts=_table(("", ""), [(weights[0], f"{weights[1]:,}"), *_facts(config, tokenizer).items()]),
         text=" ".join(filter(None, [_text(config, tokenizer), language_model])),
-        sections="\n\n".join(filter(None, sections)),
-        limits="\n".join(f"- {limit}" for limit in limits),
-        words_limit=_words_limit(config, tokenizer),
+        sections=sections,
+        limits=limits,
         license_text=license_text,
     )
 
 
-def _front_matter(name: str, license: str, languages: Sequence[str], results: Sequence[EvalResult] = ()) -> str:
+def fill_template(
+    config: ElmoConfig,
+    tokenizer: ElmoTokenizer,
+    *,
+    sections: Sequence[str],
+    limits: Sequence[str],
+    citations: Sequence[str] = (),
+    words_limit: str | None = None,
+    **parts: str,
+) -> str:
+    """The template with its parts; those that are empty leave no empty lines."""
+    template = resources.files("hf_elmo.model_cards").joinpath("template.md").read_text("utf-8")
+    for name, content in (("sections", sections), ("citations", citations)):
+        if not any(content):
+            template = re.sub(rf"\n\${name}\n", "", template)
+    return string.Template(template).substitute(
+        parts,
+        what=KINDS[(config.architectures or ["ElmoModel"])[0]][2],
+        reading=READING[config.word_input],
+        sections="\n\n".join(filter(None, sections)),
+        limits="\n".join(f"- {limit}" for limit in limits),
+        words_limit=words_limit or _words_limit(config, tokenizer),
+        citations="\n\n".join(_block(citation, "bibtex") for citation in citations),
+    )
+
+
+def _front_matter(
+    name: str,
+    license: str,
+    languages: Sequence[str],
+    results: Sequence[EvalResult] = (),
+    tags: Sequence[str] = (),
+    pipeline_tag: str = "feature-extraction",
+    **more: Any,
+) -> str:
     """What the Hub reads."""
     check_license(license)
     for language in languages:
@@ -278,11 +374,85 @@ def _front_matter(name: str, license: str, languages: Sequence[str], results: Se
         license=license,
         language=list(languages) or None,
         library_name="transformers",
-        pipeline_tag="feature-extraction",
-        tags=list(TAGS),
+        pipeline_tag=pipeline_tag,
+        tags=[*TAGS, *tags],
         model_name=_one_line(name) if results else None,
         eval_results=list(results) or None,
+        **more,
     ).to_yaml()
+
+
+def _use(name: str, config: ElmoConfig, tokenizer: ElmoTokenizer) -> str:
+    """How a model is loaded, by its class, as code that runs."""
+    architecture = (config.architectures or ["ElmoModel"])[0]
+    if KINDS[architecture][0] == "feature-extraction":
+        sizes = f"(2, words, {config.hidden_size})"
+        return vectors_use(name, _boundaries(tokenizer), sizes, f"{config.num_hidden_layers + 1} layers")
+    return _with_note(name, _head_lines(_one_line(name), *KINDS[architecture][:2]))
+
+
+def vectors_use(name: str, boundaries: str, sizes: str, layers: str, texts: Sequence[str] | str = EXAMPLES) -> str:
+    """How vectors are made, as code that runs, and a note on what runs it.
+
+    Args:
+        name: Of the model.
+        boundaries: The tokens at the ends of a sentence.
+        sizes: The shape of the vectors.
+        layers: How many there are.
+        texts: Sentences, or a line of code that makes `sentences`, lists of words.
+    """
+    quoted = _one_line(name)
+    made = [texts] if isinstance(texts, str) else []
+    given = "sentences, is_split_into_words=True" if made else json.dumps(list(texts), ensure_ascii=False)
+    lines = [
+        "from transformers import AutoModel, AutoTokenizer",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("{quoted}", trust_remote_code=True)',
+        f'model = AutoModel.from_pretrained("{quoted}", trust_remote_code=True)',
+        *made,
+        f'batch = tokenizer({given}, padding=True, return_tensors="pt")',
+        f"vectors = model(**batch).last_hidden_state  # {sizes}, {boundaries} included",
+        f"layers = model(**batch, output_hidden_states=True).hidden_states  # {layers}",
+    ]
+    return _with_note(name, lines)
+
+
+def _head_lines(name: str, pipeline_tag: str, auto_class: str) -> list[str]:
+    if pipeline_tag not in ("token-classification", "text-classification"):
+        return [
+            f"from transformers import {auto_class}, AutoTokenizer",
+            "",
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}", trust_remote_code=True)',
+            f'model = {auto_class}.from_pretrained("{name}", trust_remote_code=True)',
+        ]
+    grouped = ', aggregation_strategy="simple"' if pipeline_tag == "token-classification" else ""
+    return [
+        "from transformers import pipeline",
+        "",
+        f'label = pipeline("{pipeline_tag}", model="{name}", trust_remote_code=True{grouped})',
+        'print(label("John Smith lives in London."))',
+    ]
+
+
+def _with_note(name: str, lines: Sequence[str]) -> str:
+    note = (
+        f"Replace `{_one_line(name)}` by the path or the Hub name of this folder. The code is in the folder, which is "
+        "why it has to be\ntrusted; after `pip install hf-elmo` and `import hf_elmo` the same lines work without "
+        "`trust_remote_code=True`."
+    )
+    return "\n\n".join([_block("\n".join(lines), "python"), note])
+
+
+def _boundaries(tokenizer: ElmoTokenizer) -> str:
+    return _printable(f"{tokenizer.bos_token} and {tokenizer.eos_token}")
+
+
+def _label_sections(config: ElmoConfig) -> list[str]:
+    """The labels of a model that has some."""
+    if KINDS[(config.architectures or ["ElmoModel"])[0]][0] not in ("token-classification", "text-classification"):
+        return []
+    labels = [str(label) for _, label in sorted((config.id2label or {}).items())]
+    return ["## Labels", f"{len(labels):,}: {', '.join(map(_code, labels))}."]
 
 
 def _facts(config: ElmoConfig, tokenizer: ElmoTokenizer) -> dict[str, str]:
@@ -357,7 +527,8 @@ def _words_limit(config: ElmoConfig, tokenizer: ElmoTokenizer) -> str:
     return f"Words are cut after {longest} bytes of UTF-8."
 
 
-def _license_text(license: str, made: str) -> str:
+def license_section(license: str, made: str) -> str:
+    """What the card says of the licence; `made` is what was done when it was stated."""
     if license == UNKNOWN_LICENSE:
         return (
             f"The licence of these weights was not stated when they were {made}: ask whoever made them. The code "
