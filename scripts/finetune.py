@@ -24,11 +24,14 @@ import torch
 import transformers
 from transformers import EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
 from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.utils import is_accelerate_available
 
 from hf_elmo.cli import Command
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.conversion.verify import load_config
 from hf_elmo.feature_cache import FeatureCache
 from hf_elmo.modeling_elmo_heads import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTaskModel
+from hf_elmo.shipped_model import MINI_NAME, model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training import GradualUnfreezing, parameter_groups
 from hf_elmo.version import __version__
@@ -93,7 +96,16 @@ def _classify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
-    model.add_argument("--elmo", metavar="DIR", help="ELMo model folder; without it, the baseline without ELMo")
+    model.add_argument(
+        "--elmo",
+        metavar="DIR",
+        help=f"ELMo model folder, or {MINI_NAME} for the one of the package; without it, the baseline without ELMo",
+    )
+    model.add_argument(
+        "--random-weights",
+        action="store_true",
+        help="take only the shape of the biLM, with other random weights for each seed: what ELMo gives untrained",
+    )
     model.add_argument("--word-vectors", metavar="FILE", help="static word vectors, such as a GloVe file or package")
     model.add_argument(
         "--all-word-vectors",
@@ -297,6 +309,10 @@ def _read_classification(arguments: argparse.Namespace, source: str, split: str)
 def finetune(task: Task, arguments: argparse.Namespace) -> None:
     """Trains one model for each seed, keeps the best, and writes the results."""
     _refuse_options_without_effect(arguments)
+    if not is_accelerate_available():
+        raise ImportError("Training needs accelerate, which is not installed: pip install hf-elmo[train]")
+    if arguments.elmo is not None:
+        load_config(model_folder(arguments.elmo))  # says what is wrong with a folder of something else
     output: Path = arguments.output
     results_file = output / RESULTS
     if results_file.exists() and not arguments.overwrite:
@@ -314,7 +330,7 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
         print(f"seed {seed}", file=sys.stderr)
         set_seed(seed)
         model = make_model(task, arguments, vectors)
-        trainer = _trainer(task, arguments, model, tokenizer, _share(train, arguments.share), dev, seed)
+        trainer = _trainer(task, arguments, model, tokenizer, _share(train, arguments.share, seed), dev, seed)
         started = time.perf_counter()
         trainer.train()
         minutes = (time.perf_counter() - started) / 60
@@ -344,6 +360,7 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
 
 def _refuse_options_without_effect(arguments: argparse.Namespace) -> None:
     needs_elmo = {
+        "--random-weights": arguments.random_weights,
         "--elmo-at-output": arguments.elmo_at_output,
         "--layers": arguments.layers != "mix",
         "--mix-l2": arguments.mix_l2,
@@ -377,7 +394,7 @@ def _word_vectors(task: Task, arguments: argparse.Namespace) -> WordVectors | No
 
 
 def _tokenizer(arguments: argparse.Namespace, vectors: WordVectors | None) -> ElmoTokenizer:
-    tokenizer = ElmoTokenizer.from_pretrained(arguments.elmo) if arguments.elmo else ElmoTokenizer()
+    tokenizer = ElmoTokenizer.from_pretrained(model_folder(arguments.elmo)) if arguments.elmo else ElmoTokenizer()
     if vectors is not None:
         tokenizer.set_word_vectors(vectors.words)
     return tokenizer
@@ -405,8 +422,11 @@ def make_model(task: Task, arguments: argparse.Namespace, vectors: WordVectors |
     if arguments.elmo is None:
         model = task.model_class(ElmoConfig(vocab_size=4, **settings))
     else:
-        known, _ = ElmoConfig.get_config_dict(arguments.elmo)
-        model = task.model_class.from_pretrained(arguments.elmo, config=ElmoConfig.from_dict({**known, **settings}))
+        folder = model_folder(arguments.elmo)
+        known, _ = ElmoConfig.get_config_dict(folder)
+        config = ElmoConfig.from_dict({**known, **settings})
+        fresh = arguments.random_weights
+        model = task.model_class(config) if fresh else task.model_class.from_pretrained(folder, config=config)
     if vectors is not None:
         model.set_word_vectors(vectors.embedding_matrix())
     return model
@@ -479,13 +499,14 @@ class LengthGroupedTrainer(Trainer):
         return LengthGroupedSampler(self.args.train_batch_size, lengths=lengths)
 
 
-def _share(examples: list[dict[str, Any]], share: float) -> list[dict[str, Any]]:
-    """A share of the examples, drawn with the seed of the run."""
+def _share(examples: list[dict[str, Any]], share: float, seed: int) -> list[dict[str, Any]]:
+    """A share of the examples, drawn with the seed of the run: all systems get the same ones."""
     if not 0 < share <= 1:
         raise ValueError(f"--share {share} is not possible: it must be above 0 and at most 1.")
     if share == 1:
         return examples
-    chosen = torch.randperm(len(examples))[: max(round(share * len(examples)), 1)]
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(examples), generator=generator)[: max(round(share * len(examples)), 1)]
     return [examples[number] for number in sorted(chosen.tolist())]
 
 
