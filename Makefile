@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint format bench clean help
+.PHONY: demo test lint format docs reliability bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -45,10 +45,17 @@ format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY) ## the documentation, into site/
+	$(BIN)/mkdocs build --strict
+
+reliability: $(READY) ## the tests of the promises, and their results into RELIABILITY.md
+	$(BIN)/python -m pytest -m promise $(PYTEST_OPTIONS) --reliability RELIABILITY.md
+
 # BENCH_OPTIONS="--conllu en_ewt-ud-dev.conllu --simple-elmo" measures a real file and simple_elmo, too.
 bench: $(READY) ## measure everything on an idle machine, into results/speed and the README
 	$(BIN)/python -m hf_elmo.scripts.bench_all --output results/speed $(BENCH_OPTIONS)
 	$(BIN)/python scripts/results_table.py README.md results
+	$(BIN)/python scripts/results_table.py README.ko.md results
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -20,6 +20,7 @@ import torch
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.model_card import UNKNOWN_LICENSE
 from hf_elmo.modeling_elmo import WARM_STATE, ElmoModel
+from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .hdf5 import holds, read_hdf5, write_hdf5
@@ -403,10 +404,10 @@ def export_allennlp(
 ) -> ExportReport:
     """Writes the options.json and weights.hdf5 of a model, which AllenNLP and bilm-tf read.
 
-    Weights are float32 there. Mixes are not part of the format and are left out.
+    Weights are float32 there. Mixes, and the softmax of a language model, are not part of the format and are left out.
 
     Args:
-        folder: Folder of an `ElmoModel`.
+        folder: Folder of an `ElmoModel` or an `ElmoForPreTraining`.
         output: Folder for the two files.
         overwrite: Whether files of these names may be replaced.
 
@@ -428,7 +429,7 @@ def export_allennlp(
     config = load_config(folder)
     options = options_from_config(config)
     _warn_about_readers(config)
-    model = load_exactly(folder, torch.float32)
+    model = _load_encoder(folder, config)
     _warn_about_mixes(model)
     weights = {name: weight for name, weight in model.state_dict().items() if name not in WARM_STATE}
     arrays = arrays_from_state_dict(config, weights)
@@ -437,6 +438,14 @@ def export_allennlp(
     write_hdf5(weight_file, arrays)
     _write_json(options_file, options)
     return ExportReport(options_file, weight_file, sum(array.size for array in arrays.values()))
+
+
+def _load_encoder(folder: Path, config: ElmoConfig) -> ElmoModel:
+    """The encoder of a folder, all of whose weights are as they must be."""
+    if ElmoForPreTraining.__name__ not in (config.architectures or []):
+        return load_exactly(folder, torch.float32)
+    warnings.warn("The softmax is left out: the format has no place for it.", stacklevel=3)
+    return load_exactly(folder, torch.float32, ElmoForPreTraining).elmo
 
 
 def _warn_about_readers(config: ElmoConfig) -> None:

@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from hf_elmo.cli import Command
 from hf_elmo.model_card import UNKNOWN_LICENSE
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .aligned import convert_aligned
@@ -240,7 +241,7 @@ def _begins_with(path: Path, begin: bytes) -> bool:
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the model folder")
+    parser.add_argument("folder", type=model_folder, metavar="DIR", help=MODEL_HELP)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="where to write the two files")
     parser.add_argument("--overwrite", action="store_true", help="replace files of these names")
     parser.add_argument("--quiet", action="store_true", help="print the result only")

@@ -46,9 +46,13 @@ class ElmoLanguageModel:
             A list with a `SentenceScore` for each text; for a single text, only its own.
 
         Example:
-            >>> score = model.score("The cat sat.", tokenizer)  # doctest: +SKIP
-            >>> list(zip(score.words, score.surprisals("forward")))  # doctest: +SKIP
-            >>> score.total("combined"), score.perplexity("forward")  # doctest: +SKIP
+            >>> import hf_elmo
+            >>> model, tokenizer = hf_elmo.load_mini(hf_elmo.ElmoForPreTraining)
+            >>> score = model.score("The cat sat.", tokenizer)
+            >>> score.words, len(score.surprisals("forward"))
+            (['The', 'cat', 'sat', '.'], 4)
+            >>> score.total("combined") < 0, score.perplexity("forward") > 1
+            (True, True)
         """
         single = isinstance(texts, str)
         scores = self.score_stream(
@@ -103,8 +107,11 @@ class ElmoLanguageModel:
             `Substitutes` of the place, or a list of them if `word` is a list or `None`.
 
         Example:
-            >>> best = model.substitutes("The cat sat on the mat.", tokenizer, "mat").combined  # doctest: +SKIP
-            >>> [substitute.word for substitute in best]  # doctest: +SKIP
+            >>> import hf_elmo
+            >>> model, tokenizer = hf_elmo.load_mini(hf_elmo.ElmoForPreTraining)
+            >>> best = model.substitutes("The cat sat on the mat.", tokenizer, "mat").combined
+            >>> len([substitute.word for substitute in best])
+            10
         """
         found = find_substitutes(self, tokenizer, text, word, top_k=top_k, is_split_into_words=is_split_into_words)
         return found[0] if isinstance(word, (int, str)) else found
@@ -136,7 +143,11 @@ class ElmoLanguageModel:
             allow_unknown: Whether `<UNK>` may be drawn.
 
         Example:
-            >>> [sample.text for sample in model.sample(tokenizer, "The", num_samples=3)]  # doctest: +SKIP
+            >>> import hf_elmo
+            >>> model, tokenizer = hf_elmo.load_mini(hf_elmo.ElmoForPreTraining)
+            >>> texts = [sample.text for sample in model.sample(tokenizer, "The", num_samples=3)]
+            >>> [text.split()[0] for text in texts]
+            ['The', 'The', 'The']
         """
         return draw_samples(
             self,

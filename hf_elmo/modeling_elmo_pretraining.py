@@ -44,7 +44,16 @@ class ElmoForPreTrainingOutput(ModelOutput):
 
 
 class ElmoForPreTraining(ElmoLanguageModel, ElmoPreTrainedModel):
-    """A forward and a backward language model over the words of the vocabulary."""
+    """A forward and a backward language model over the words of the vocabulary.
+
+    Example:
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini(ElmoForPreTraining)
+        >>> batch = tokenizer("A river bank.", return_tensors="pt")
+        >>> outputs = model(**batch, output_logits=True)
+        >>> outputs.forward_logits.shape == (1, 6, model.config.vocab_size - 1)  # padding is never predicted
+        True
+    """
 
     _auto_class = "AutoModelForPreTraining"
     # The losses are means over the batch; without this, Trainer would leave the division to the model.

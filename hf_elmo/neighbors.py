@@ -164,9 +164,12 @@ def nearest_contexts(
         show_progress: As in `ElmoEmbedder.encode`.
 
     Example:
-        >>> found = nearest_contexts(embedder, "A river bank .", "bank", open("text.txt"))  # doctest: +SKIP
-        >>> print(found.by_layer[2][0].context)  # doctest: +SKIP
-        on the [bank] of the Danube
+        >>> from hf_elmo import ELMO_MINI
+        >>> embedder = ElmoEmbedder.from_pretrained(ELMO_MINI)
+        >>> text = ["They stood on the bank of the Danube .", "It rained all day ."]  # or an open file
+        >>> found = nearest_contexts(embedder, "A river bank .", "bank", text, same_word=True)
+        >>> print(found.by_layer[2][0].context)
+        They stood on the [bank] of the Danube .
     """
     chosen = _checked_layers(embedder, layers)
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:

@@ -20,9 +20,13 @@ class ElmoSubstitutesPipeline(Pipeline):
     none, which means all words.
 
     Example:
-        >>> substitutes = pipeline("elmo-substitutes", model="my-elmo")  # doctest: +SKIP
-        >>> substitutes("The cat sat on the mat.", word="mat", top_k=3)["combined"]  # doctest: +SKIP
-        >>> substitutes([{"text": "A red car.", "word": "red"}, {"text": "I ran.", "word": 1}])  # doctest: +SKIP
+        >>> from hf_elmo import ELMO_MINI
+        >>> from transformers import pipeline
+        >>> substitutes = pipeline("elmo-substitutes", model=str(ELMO_MINI))
+        >>> len(substitutes("The cat sat on the mat.", word="mat", top_k=3)["combined"])
+        3
+        >>> len(substitutes([{"text": "A red car.", "word": "red"}, {"text": "I ran.", "word": 1}]))
+        2
     """
 
     _load_tokenizer: Any = True

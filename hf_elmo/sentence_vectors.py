@@ -28,9 +28,10 @@ class SentenceVectors:
         pooling: How words become a sentence: `"mean"`, `"max"`, `"mean_max"` or `"boundary"`.
 
     Example:
-        >>> vectors = SentenceVectors(ElmoEmbedder.from_pretrained("my-elmo"), layers=1)  # doctest: +SKIP
-        >>> vectors.fit(open("corpus.txt"))  # doctest: +SKIP
-        >>> vectors.similarity(["A river bank."], ["The shore of a lake.", "A savings bank."]).shape  # doctest: +SKIP
+        >>> from hf_elmo import ELMO_MINI
+        >>> vectors = SentenceVectors(ElmoEmbedder.from_pretrained(ELMO_MINI), layers=1)
+        >>> vectors = vectors.fit(["The boat was near the shore.", "The bank lent money.", "It rained."])
+        >>> vectors.similarity(["A river bank."], ["The shore of a lake.", "A savings bank."]).shape
         (1, 2)
     """
 

@@ -38,9 +38,9 @@ def load_mini(model_class: type[Model] = ElmoModel, **options: Any) -> tuple[Mod
         FileNotFoundError: If the files of the model are not installed.
 
     Example:
-        >>> model, tokenizer = load_mini()  # doctest: +SKIP
-        >>> model(**tokenizer("A river bank.", return_tensors="pt")).last_hidden_state.shape  # doctest: +SKIP
-        torch.Size([1, 6, 256])
+        >>> model, tokenizer = load_mini()
+        >>> model(**tokenizer("A river bank.", return_tensors="pt")).last_hidden_state.shape
+        torch.Size([1, 6, 128])
     """
     if not (isinstance(model_class, type) and issubclass(model_class, ElmoPreTrainedModel)):
         raise ValueError(f"model_class={model_class!r} is not possible: give a class of hf_elmo, such as ElmoModel.")

@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.text_files import ErrorPolicy, check_error_policy, cut_into_parts, find_files, read_blocks
 from hf_elmo.tokenization_elmo import Coverage, ElmoTokenizer
 from hf_elmo.vocabulary import check_output
@@ -167,7 +168,7 @@ def _share(count: int, total: int) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FOLDER", help="of a model with its tokenizer")
+    parser.add_argument("model", metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument(
         "text",
         nargs="+",
@@ -186,7 +187,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         check_output(arguments.json, arguments.overwrite)
-    tokenizer = _load_tokenizer(arguments.model)
+    tokenizer = _load_tokenizer(model_folder(arguments.model))
     report = measure_coverage(
         tokenizer,
         arguments.text,
@@ -202,9 +203,9 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def _load_tokenizer(folder: str) -> ElmoTokenizer:
+def _load_tokenizer(folder: Path) -> ElmoTokenizer:
     load_config(folder)  # says what is wrong with a folder of something else
-    if not Path(folder, "tokenizer.json").is_file():
+    if not (folder / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{folder} has no tokenizer.json. Get the whole folder of the model.")
     return ElmoTokenizer.from_pretrained(folder)
 

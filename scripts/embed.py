@@ -52,6 +52,7 @@ from hf_elmo.embedding_files import (
 )
 from hf_elmo.hub import sha256_of
 from hf_elmo.quantization import QUANTIZATIONS
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.text_files import BYTE_ORDER_MARK, COMPRESSED, find_files, open_text
 from hf_elmo.version import __version__
 from hf_elmo.vocabulary import check_output
@@ -389,7 +390,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT",
         help="files, folders or patterns, .gz, .xz and .zst are decompressed; or the name of a data set",
     )
-    parser.add_argument("--model", required=True, type=Path, metavar="FOLDER", help="of a model with its tokenizer")
+    parser.add_argument("--model", required=True, type=model_folder, metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument(
         "--output",
         required=True,

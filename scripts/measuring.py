@@ -192,11 +192,18 @@ def allennlp_bilm(folder: Path) -> Any:
 # --- Time ------------------------------------------------------------------------------------------------------------
 
 
+PAUSE = 0.1  # seconds
+
+
 def take_turns(runs: Mapping[str, Callable[[], Any]], rounds: int, warm_up: bool = True) -> dict[str, list[float]]:
-    """The seconds of each round of each run, after one round that is not counted."""
+    """The seconds of each round of each run, after one round that is not counted.
+
+    Before each run there is a pause: threads of the program before it may wait for more work by spinning.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(-1 if warm_up else 0, rounds):
         for name, run in runs.items():
+            time.sleep(PAUSE)
             start = time.perf_counter()
             run()
             if number >= 0:

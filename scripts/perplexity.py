@@ -16,6 +16,7 @@ from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.perplexity import HOW, MAX_SENTENCE_WORDS, Perplexity, evaluate_perplexity
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.vocabulary import check_output
 
 from .arguments import add_errors_argument, add_report_arguments
@@ -45,7 +46,7 @@ def load_language_model(folder: str | os.PathLike[str]) -> tuple[ElmoForPreTrain
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FOLDER", help="of a pretrained model, with its softmax and its tokenizer")
+    parser.add_argument("model", metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument(
         "text",
         nargs="+",
@@ -88,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.quiet:
         logging.disable_progress_bar()
     try:
-        model, tokenizer = load_language_model(arguments.model)
+        model, tokenizer = load_language_model(model_folder(arguments.model))
         cast(torch.nn.Module, model).to(device)
         perplexity = evaluate_perplexity(
             model,

@@ -54,6 +54,7 @@ from hf_elmo.pretraining_settings import (
     given_settings,
     public_settings,
 )
+from hf_elmo.shipped_model import model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training_curves import plot_curves
 from hf_elmo.training_log import TrainingLog
@@ -681,7 +682,7 @@ def make_model(
         return model.train(), ElmoTokenizer.from_pretrained(checkpoint), None
     if settings.init_from is not None:
         start = start_from(
-            settings.init_from,
+            model_folder(settings.init_from),
             None if settings.vocab is None else Path(settings.vocab),
             softmax=settings.softmax,
             num_sampled=settings.num_sampled,

@@ -9,10 +9,11 @@ from transformers.utils import logging
 
 from hf_elmo.cli import Command
 from hf_elmo.half_storage import HALF_PRECISIONS, shrink
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a model")
+    parser.add_argument("folder", type=model_folder, metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument(
         "--dtype",

@@ -19,6 +19,7 @@ from hf_elmo.conversion.verify import load_config
 from hf_elmo.corpus import CorpusReader
 from hf_elmo.hub import CARD, check_place, finish_hub_folder, new_folder, save_model_files
 from hf_elmo.model_card import _block, _code
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.warm_state import MAX_SENTENCES, WarmState, warm_state, with_warm_state
 
 from .arguments import add_errors_argument, command_line
@@ -64,7 +65,7 @@ def card_with_state(card: str | None, state: WarmState, text: list[str], command
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="FOLDER", help="of a model with its tokenizer")
+    parser.add_argument("model", type=model_folder, metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument(
         "text",
         nargs="+",

@@ -5,7 +5,7 @@ one of its tests must fail. Takes a quarter of an hour; the checkout itself is n
 
     python tests/replay_mutations.py                                        # all of them
     python tests/replay_mutations.py --only S1 N9                           # those of some promises
-    python tests/replay_mutations.py --jobs 2 --json results/mutations.json  # and write what was found
+    python tests/replay_mutations.py --jobs 2 --json results/reliability/mutations.json  # and write what was found
 """
 
 import argparse

@@ -1,15 +1,20 @@
 """The command hf-elmo: help, results, and one line for every mistake."""
 
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from originals import elmo_options, write_random_weights
 
-from hf_elmo import __version__, cli
+import hf_elmo_cli
+from hf_elmo import ElmoModel, __version__, cli, load_mini
 from hf_elmo.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -40,6 +45,93 @@ def test_help_lists_the_commands(capsys):
     code, out, _ = run(capsys, "convert", "--help")
     assert code == 0
     assert "allennlp" in out
+
+
+def test_every_command_has_a_section_and_a_line(capsys):
+    assert set(cli.sections()) == set(cli.SECTIONS), "put the new command into a section of hf_elmo/cli.py"
+    _, out, _ = run(capsys, "--help")
+    for title, lines in cli.sections().items():
+        assert f"\n{title}:\n" in out
+        for name, line in lines.items():
+            assert re.search(rf"^  {name} +{re.escape(line)}$", out, re.MULTILINE), name
+            assert len(line) < 80
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["finetun"], "there is no command 'finetun' (did you mean 'finetune'?); 'hf-elmo --help' lists all of them"),
+        (["xyz"], "there is no command 'xyz'; 'hf-elmo --help' lists all of them"),
+        (["finetune", "tga"], "finetune has no kind 'tga' (did you mean 'tag'?); there are tag, classify"),
+    ],
+)
+def test_a_command_that_does_not_exist(capsys, argv, message):
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert err == f"usage: hf-elmo [-h] [--version] command ...\nhf-elmo: error: {message}\n"
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], [], ["nonsense"], ["finetune", "--help"]])
+def test_help_and_version_do_not_wait_for_torch(argv):
+    """By the program that is installed, hf_elmo_cli."""
+    program = "import sys, hf_elmo_cli\ntry:\n    hf_elmo_cli.main(sys.argv[1:])\nfinally:\n    print(*sys.modules)"
+    child = subprocess.run([sys.executable, "-c", program, *argv], cwd=ROOT, capture_output=True, text=True)
+    assert child.returncode == (0 if "--help" in argv or "--version" in argv else 2)
+    imported = child.stdout.splitlines()[-1].split()
+    assert "hf_elmo_cli.cli" in imported
+    assert not {"torch", "transformers", "hf_elmo"} & set(imported)
+
+
+def test_a_command_is_run_by_the_package(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        hf_elmo_cli.main(["vocab", "--help"])
+    assert capsys.readouterr().out.startswith("usage: hf-elmo vocab")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "perplexity {} text.txt",
+        "score {} Text.",
+        "coverage {} text.txt",
+        "embed text.txt --model {} --output vectors.npz",
+        "finetune tag --train text.txt --dev text.txt --output tagger --elmo {}",
+        "finetune classify --train text.tsv --dev text.tsv --output classifier --elmo {}",
+        "export allennlp {} --output exported",
+        "export onnx {} --output exported",
+    ],
+)
+def test_a_model_that_is_not_there(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("Text .\n")
+    (tmp_path / "text.tsv").write_text("text\tlabel\nText .\tgood\n")
+    code, _, err = run(capsys, *shlex.split(command.format("nowhere")))
+    assert code == 1
+    assert err.splitlines()[-1].startswith(
+        "hf-elmo: error: nowhere is no model folder: it has no config.json. Give one"
+    )
+
+
+def test_the_model_of_the_package_has_a_name(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("The bank lent money .\n")
+    for command in (
+        "perplexity elmo-mini text.txt --quiet",
+        "coverage elmo-mini text.txt --quiet",
+        "embed text.txt --model elmo-mini --output vectors.npz --quiet",
+        "shrink elmo-mini --output half --quiet",
+    ):
+        assert run(capsys, *command.split())[0] == 0, command
+
+
+def test_a_language_model_is_exported_without_its_softmax(capsys, tmp_path):
+    code, _, err = run(capsys, "export", "allennlp", "elmo-mini", "--output", tmp_path / "exported", "--quiet")
+    assert code == 0
+    assert err == "hf-elmo: warning: The softmax is left out: the format has no place for it.\n"
+    assert run(capsys, "convert", tmp_path / "exported", "--output", tmp_path / "model", "--quiet")[0] == 0
+    (ours, tokenizer), theirs = load_mini(), ElmoModel.from_pretrained(tmp_path / "model").eval()
+    batch = tokenizer("The bank lent money.", return_tensors="pt")
+    torch.testing.assert_close(theirs(**batch).last_hidden_state, ours(**batch).last_hidden_state)
 
 
 def test_only_the_command_that_is_asked_for_is_imported(monkeypatch, capsys):
@@ -89,6 +181,18 @@ def test_missing_package_of_a_command_is_named(capsys, monkeypatch):
         1,
         "hf-elmo: error: This command needs accelerate, which is not installed: pip install hf-elmo[train]\n",
     )
+
+
+def test_missing_package_of_training_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_elmo.scripts.finetune.is_accelerate_available", lambda: False)
+    (tmp_path / "a.conll").write_text("A O\n")
+    files = ["--train", tmp_path / "a.conll", "--dev", tmp_path / "a.conll"]
+    code, _, err = run(capsys, "finetune", "tag", *files, "--elmo", "elmo-mini", "--output", tmp_path / "tagger")
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "hf-elmo: error: Training needs accelerate, which is not installed: pip install hf-elmo[train]"
+    )
+    assert not (tmp_path / "tagger").exists()
 
 
 def test_convert_and_export(capsys, files, tmp_path):

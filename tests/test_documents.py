@@ -6,12 +6,14 @@ import importlib
 import re
 import shlex
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from pretraining_corpus import sentences
 from tiny import tiny_config
 
+import hf_elmo
 from hf_elmo import cli
 from hf_elmo.pretraining_settings import PRESETS
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
@@ -23,9 +25,28 @@ LANGUAGE_MODEL = ["score", "substitutes", "sample", "warm-state"]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["configuration_elmo", "modeling_elmo", "tokenization_elmo", "word_splitting"])
+def modules_with_examples() -> list[str]:
+    """Modules of the library and of its programs that have an example which is run."""
+    return [
+        f"hf_elmo.{path.stem}" if folder == "hf_elmo" else f"hf_elmo.{folder}.{path.stem}"
+        for folder in ("hf_elmo", "conversion", "scripts")
+        for path in sorted((ROOT / folder).glob("*.py"))
+        if re.search(r">>> (?!.*doctest: \+SKIP)", path.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_in_docstrings(name):
-    assert doctest.testmod(importlib.import_module(f"hf_elmo.{name}")).failed == 0
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.failed == 0
+    assert results.attempted > 0
+
+
+def test_public_classes_with_a_model_have_examples():
+    for name in ("ElmoConfig", "ElmoEmbedder", "ElmoTokenizer", "ElmoModel", "ElmoForPreTraining", "load_mini"):
+        assert ">>> " in getattr(hf_elmo, name).__doc__, name
+    for name in (name for name in hf_elmo.__all__ if re.fullmatch("ElmoFor(?!PreTrainingOutput).*", name)):
+        assert ">>> " in getattr(hf_elmo, name).__doc__, name
 
 
 def test_blocks_of_the_readme(tmp_path, monkeypatch):
@@ -55,8 +76,8 @@ def test_blocks_of_the_readme(tmp_path, monkeypatch):
                     ran.append(command[1])
                 else:
                     assert command[0] in {"make", "pip"}, f"the README has a command that no test runs: {line}"
-    assert ran == ["convert", "export", "python", "python", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
-    assert names["vectors"].shape == (1, 5, 32)
+    assert ran == ["convert", "export", "python", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
+    assert names["outputs"].last_hidden_state.shape == (2, 8, 32)
 
 
 def test_the_readme_is_short_and_names_existing_files():
@@ -76,6 +97,28 @@ def test_figures_of_the_readme_are_those_of_the_results():
         with_tables("Nothing here.", ROOT / "results")
     with pytest.raises(ValueError, match="no place for the table: write <!-- speed -->"):
         with_tables(text.replace("<!-- end of speed -->", ""), ROOT / "results")
+
+
+def test_the_korean_readme_has_the_code_and_the_figures_of_the_english_one():
+    english, korean = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.ko.md"))
+    assert code_of(korean) == code_of(english)
+    assert with_tables(korean, ROOT / "results") == korean, "run: python scripts/results_table.py README.ko.md results"
+    assert figures_of(korean) == figures_of(english)
+    assert len(re.findall("^## ", korean, re.MULTILINE)) == len(re.findall("^## ", english, re.MULTILINE))
+    assert figures_of(korean.replace("458", "459")) != figures_of(english)
+    assert code_of(korean.replace("--crf", "")) != code_of(english)
+    for path in re.findall(r"`(tests/\w+\.py)`|\]\((?!http)([^)]+)\)", korean):
+        assert (ROOT / next(filter(None, path))).is_file(), path
+
+
+def code_of(text: str) -> list[list[str]]:
+    """The lines of each block, without comments, which may be translated."""
+    return [[line.partition("  #")[0].rstrip() for line in block.splitlines()] for _, block in BLOCK.findall(text)]
+
+
+def figures_of(text: str) -> Counter[str]:
+    """All numbers outside of blocks."""
+    return Counter(re.findall(r"\d+(?:[.,]\d+)*(?:e-\d+)?", BLOCK.sub("", text)))
 
 
 def test_make_targets_that_are_named_exist():

@@ -45,9 +45,10 @@ def test_what_is_in_the_wheel(wheel):
             ("model_cards", "hf_elmo/model_cards"),
         )
         for path in (ROOT / folder).iterdir()
-        if path.suffix in (".py", ".md", ".typed") or path.name == "py.typed"
+        if path.suffix in (".py", ".md", ".json", ".typed") or path.name == "py.typed"
     }
     in_checkout |= {f"hf_elmo/mini/{path.name}" for path in (ROOT / "hf_elmo" / "mini").glob("*")}
+    in_checkout.add("hf_elmo_cli.py")
     assert packaged == in_checkout
     required = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
     assert sorted(required) == ["numpy", "safetensors", "tokenizers", "torch", "transformers"]
