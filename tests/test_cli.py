@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_runs import run
 from originals import elmo_options, write_random_weights
 
 import hf_elmo_cli
 from hf_elmo import ElmoModel, __version__, cli, load_mini
-from hf_elmo.cli import COMMANDS, main
+from hf_elmo.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,16 +22,6 @@ ROOT = Path(__file__).parents[1]
 def files(tmp_path):
     options, weights = write_random_weights(tmp_path / "source", elmo_options())
     return ["--options", str(options), "--weights", str(weights)]
-
-
-def run(capsys, *argv):
-    """Exit code, standard output and standard error."""
-    try:
-        code = main([str(argument) for argument in argv])
-    except SystemExit as exit:
-        code = exit.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_version(capsys):
