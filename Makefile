@@ -49,7 +49,7 @@ docs: $(READY) ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
 
 reliability: $(READY) ## the tests of the promises, and their results into RELIABILITY.md
-	$(BIN)/python -m pytest -m promise $(PYTEST_OPTIONS) --reliability RELIABILITY.md
+	$(BIN)/python -m pytest -m promise $(PYTEST_OPTIONS) --reliability=RELIABILITY.md
 
 # BENCH_OPTIONS="--conllu en_ewt-ud-dev.conllu --simple-elmo" measures a real file and simple_elmo, too.
 bench: $(READY) ## measure everything on an idle machine, into results/speed and the README

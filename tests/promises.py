@@ -5,8 +5,8 @@ A test says which promise it keeps, and how many trials it makes of it:
     @pytest.mark.promise("S4")  # one trial; each case of a parametrized test is one
     @pytest.mark.promise("S2", n=2000)  # a loop in the test
 
-    pytest --reliability RELIABILITY.md                         # the ordinary run, which continuous integration makes
-    HF_ELMO_FULL=1 pytest -m promise --reliability RELIABILITY.md  # more trials where all of them take too long
+    pytest --reliability=RELIABILITY.md                         # the ordinary run, which continuous integration makes
+    HF_ELMO_FULL=1 pytest -m promise --reliability=RELIABILITY.md  # more trials where all of them take too long
 
 Both write what they found to results/reliability/ beside the report, and the report anew from what is there. When only
 words of the report have changed, `python tests/promises.py` writes it without a run.
@@ -198,7 +198,7 @@ INTRODUCTION = """\
 What is promised, and how often it was tried. A row is green if all of its tests passed and made at least the trials
 that are asked for; {n} trials without a failure say, with 95 % certainty, that fewer than 3 in {n} fail.
 
-Written by `pytest --reliability RELIABILITY.md` from [results/reliability](results/reliability); not by hand.
+Written by `pytest --reliability=RELIABILITY.md` from [results/reliability](results/reliability); not by hand.
 """
 
 
