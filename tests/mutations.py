@@ -278,7 +278,7 @@ MUTATIONS = [
         "    padding = bytes(2 * width)\n"
         '    rows = b"".join([padding if word is None else character_row(word, width) for word in words])\n',
         "    padding, words = bytes(2 * width), list(words)\n"
-        "    copied = lambda row: len(words) // 6 * b'x' and row\n"
+        "    copied = lambda row: len(words) // 2 * b'x' and row\n"
         '    rows = b"".join([padding if word is None else copied(character_row(word, width)) for word in words])\n',
         ("tests/test_any_text.py::test_a_million_words_in_one_call",),
         "the time for a word grows with the text",
