@@ -146,6 +146,24 @@ def on_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
     return result[0]
 
 
+@contextmanager
+def parting_together(accelerator: Accelerator) -> Iterator[None]:
+    """Closes trackers and the connection of the processes at the end of a run, when all of them got there.
+
+    Left open, the connection's threads may abort a process that is already done. After an error in one process nobody
+    waits: the launcher ends the others.
+    """
+    stopped: SystemExit | None = None
+    try:
+        yield
+    except SystemExit as agreed:  # by all processes, after a signal
+        stopped = agreed
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+    if stopped is not None:
+        raise stopped
+
+
 # --- Being asked to leave --------------------------------------------------------------------------------------------
 
 
@@ -184,4 +202,4 @@ class StopRequest:
         return signal.Signals(largest) if largest else None
 
 
-__all__ = ["Progress", "StopRequest", "TrainingState", "on_main"]
+__all__ = ["Progress", "StopRequest", "TrainingState", "on_main", "parting_together"]

@@ -20,7 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -58,7 +58,7 @@ from hf_elmo.shipped_model import model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training_curves import plot_curves
 from hf_elmo.training_log import TrainingLog
-from hf_elmo.training_state import StopRequest, TrainingState, on_main
+from hf_elmo.training_state import StopRequest, TrainingState, on_main, parting_together
 from hf_elmo.unigram import unigram_perplexity
 from hf_elmo.version import __version__
 
@@ -103,24 +103,6 @@ def pretrain(settings: PretrainingSettings, resume: bool = False) -> ElmoForPreT
         run.finish()
         del run.step_model  # several processes: it holds on to their connection
     return run.model
-
-
-@contextmanager
-def parting_together(accelerator: Accelerator) -> Iterator[None]:
-    """Closes trackers and the connection of the processes at the end of a run, when all of them got there.
-
-    Left open, the connection's threads may abort a process that is already done. After an error in one process nobody
-    waits: the launcher ends the others.
-    """
-    stopped: SystemExit | None = None
-    try:
-        yield
-    except SystemExit as agreed:  # by all processes, after a signal
-        stopped = agreed
-    accelerator.wait_for_everyone()
-    accelerator.end_training()
-    if stopped is not None:
-        raise stopped
 
 
 class Run:
