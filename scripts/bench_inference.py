@@ -5,7 +5,8 @@
 Random weights of the published small and original size go into both programs, which then compute all layers of the
 same words: of three batches, and of a whole file. A file is read by AllenNLP in batches of 64 sentences in the order
 of the file, and by `ElmoEmbedder`; both begin with words and end with an array for each sentence. Batches begin with
-character ids, and no vectors are kept between calls.
+character ids. Each is measured twice: with nothing kept between calls, and in the middle of a text, by a model with
+`cache_words`, which has read 20,000 words of it before and is given another batch of the same shape in each round.
 
 The programs take turns, so that a busy moment of the machine hits both; each figure is the median of the rounds, with
 the range. Beside each ratio stands how far the two results are apart, what fraction of the fastest matrix product on
@@ -29,7 +30,7 @@ import random
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,9 @@ from .original_wheels import cached_wheel
 FILE = "a file"
 FILE_BATCH = 64
 FILE_WORDS = 20_000
+# What a model with a cache has read before it is measured, and how many words it keeps.
+WORDS_BEFORE = 20_000
+REMEMBERED = 2**15
 
 Layers = Sequence[torch.Tensor]
 Read = Callable[[], Any]
@@ -87,14 +91,21 @@ def main() -> None:
 
     peak = product_speed(arguments.quick)
     print(f"{arguments.threads} threads, fastest matrix product {peak / 1e9:.0f} GFLOP/s")
-    works = works_of(read_words(arguments.text)) | {FILE: read_file(arguments.conllu, arguments.quick)}
+    words = read_words(arguments.text, 5 * WORDS_BEFORE)
+    words_before = 500 if arguments.quick else WORDS_BEFORE
+    works = works_of(words) | {FILE: read_file(arguments.conllu, arguments.quick)}
     results = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             write_random_models(size, Path(folder))
             programs = Programs(Path(folder))
             for name, sentences in works.items():
-                measured = programs.measure(name, sentences, rounds.get(name, arguments.rounds), arguments.simple_elmo)
+                turns = rounds.get(name, arguments.rounds)
+                measured = programs.measure(name, sentences, turns, arguments.simple_elmo)
+                if name != FILE:
+                    measured["remembering"] = programs.measure_remembering(
+                        sentences, words[:words_before], words[words_before:], turns
+                    )
                 operations = operations_of(size, sentences)
                 measured["fraction_of_peak"] = round(operations / measured["hf_elmo_seconds"]["median"] / peak, 3)
                 measured["peak_bytes"] = programs.peaks(name, sentences)
@@ -104,6 +115,7 @@ def main() -> None:
         "text": name_of(arguments.text),
         "file": name_of(arguments.conllu),
         "file_rounds": rounds[FILE],
+        "words_before": words_before,
         "product_flops": peak,
         "results": results,
     }
@@ -123,6 +135,16 @@ def works_of(words: Sequence[str]) -> dict[str, Sentences]:
         source = iter(words)
         works[name] = [[next(source) for _ in range(size)] for size in sizes]
     return works
+
+
+def batches_like(sentences: Sentences, words: Iterable[str]) -> Iterator[Sentences]:
+    """The words in batches whose sentences are as long as these, for as long as there are enough of them."""
+    source = iter(words)
+    while True:
+        batch = [list(itertools.islice(source, len(sentence))) for sentence in sentences]
+        if list(map(len, batch)) != list(map(len, sentences)):
+            return
+        yield batch
 
 
 def read_file(file: Path | None, quick: bool) -> Sentences:
@@ -172,6 +194,45 @@ class Programs:
         if with_simple_elmo:
             result |= self.simple_elmo(work, sentences, rounds, ours, seconds["hf_elmo"])
         return result
+
+    def measure_remembering(
+        self, sentences: Sentences, before: Sequence[str], after: Sequence[str], rounds: int
+    ) -> dict[str, Any]:
+        """In the middle of a text: most words of a batch have been read before, and their vectors are kept."""
+        batches = list(itertools.islice(itertools.cycle(batches_like(sentences, after)), rounds))
+        if not batches:
+            raise ValueError(
+                f"The text is too short: after its first {len(before)} words, which are read before, there are "
+                f"{len(after)}, and a batch has {sum(map(len, sentences))}. Take a longer text."
+            )
+        self.ours.cache_words(REMEMBERED)
+        try:
+            known: set[str] = set()
+            for sentence in cut_into_sentences(before, itertools.repeat(500)):
+                our_read(self.ours, "", [sentence])()
+                known.update(sentence)
+            new = []
+            for batch in batches:
+                different = {word for sentence in batch for word in sentence}
+                new.append(len(different - known) / len(different))
+                known |= different
+            ours = iter([our_read(self.ours, "", batch) for batch in batches])
+            theirs = iter([allennlp_read(self.theirs, "", batch) for batch in batches])
+            seconds = take_turns(
+                {"allennlp": lambda: next(theirs)(), "hf_elmo": lambda: next(ours)()}, rounds, warm_up=False
+            )
+            reads = our_read(self.ours, "", batches[-1]), allennlp_read(self.theirs, "", batches[-1])
+            last = [vectors_of(read()) for read in reads]
+        finally:
+            self.ours.cache_words(None)
+        return {
+            "new_words": spread(new),
+            "batches": len({id(batch) for batch in batches}),
+            "allennlp_seconds": spread(seconds["allennlp"]),
+            "hf_elmo_seconds": spread(seconds["hf_elmo"]),
+            "ratio": ratio(seconds["allennlp"], seconds["hf_elmo"]),
+            "apart": apart(*last),
+        }
 
     def peaks(self, work: str, sentences: Sentences) -> dict[str, int | None]:
         """The memory of each program, in a process of its own."""
@@ -308,20 +369,26 @@ def run_simple_elmo(
 
 
 def tell(result: dict[str, Any]) -> None:
-    beside = result.get("ratio_simple_elmo")
+    beside, remembering = result.get("ratio_simple_elmo"), result.get("remembering")
     print(
         f"{result['size']:<9} {result['work']:<31} {result['ratio']['median']:5.2f}x "
         f"({result['ratio']['lowest']:.2f} to {result['ratio']['highest']:.2f})   "
         f"{1e3 * result['hf_elmo_seconds']['median']:8.1f} ms   "
         f"{100 * result['fraction_of_peak']:3.0f} % of peak   {result['apart']:.1e} apart"
-        + (f"   {beside['median']:.2f}x simple_elmo" if beside else ""),
+        + (f"   {beside['median']:.2f}x simple_elmo" if beside else "")
+        + (f"   {remembering['ratio']['median']:.2f}x in the middle of a text" if remembering else ""),
         flush=True,
     )
 
 
 def draw(picture: Any, figures: dict[str, Any]) -> None:
-    names = [f"{result['work']}, {result['size']}" for result in figures["results"]]
-    draw_ratios(picture, names, [result["ratio"] for result in figures["results"]], "times as fast as AllenNLP 2.10.1")
+    bars = []
+    for result in figures["results"]:
+        bars.append((f"{result['work']}, {result['size']}", result["ratio"]))
+        if "remembering" in result:
+            bars.append(("the same in the middle of a text", result["remembering"]["ratio"]))
+    names, ratios = zip(*bars, strict=True)
+    draw_ratios(picture, names, ratios, "times as fast as AllenNLP 2.10.1")
 
 
 if __name__ == "__main__":

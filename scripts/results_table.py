@@ -1,20 +1,22 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the figures of the README from the results files, so that none is typed by hand.
+"""Writes the figures of a document from the results files, so that none is typed by hand.
 
 What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of all files in results/
 that `hf-elmo finetune` wrote, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the files in
-results/speed/ that the benchmarks wrote (`make bench`).
+results/speed/ that the benchmarks wrote (`make bench`). The README has both. `<!-- more speed -->` is for the
+benchmarks that it leaves out.
 
 Examples:
     python scripts/results_table.py README.md results
+    python scripts/results_table.py docs/results.md results
     python scripts/results_table.py README.md results --check
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +40,15 @@ def main() -> int:
 
 
 def with_tables(text: str, results: Path) -> str:
-    """The text with both tables in their places."""
-    return put_between(put_between(text, "results", task_table(results)), "speed", speed_table(results / "speed"))
+    """The text with the tables that it has a place for; if it has none at all, those of the README are missed."""
+    tables = {
+        "results": lambda: task_table(results),
+        "speed": lambda: speed_table(results / "speed", BENCHMARKS),
+        "more speed": lambda: speed_table(results / "speed", MORE_BENCHMARKS),
+    }
+    for name in [name for name in tables if f"<!-- {name} -->" in text] or ["results", "speed"]:
+        text = put_between(text, name, tables[name]())
+    return text
 
 
 def put_between(text: str, name: str, table: str) -> str:
@@ -84,10 +93,10 @@ class SpeedRow(NamedTuple):
     figures: dict[str, str]
 
 
-def speed_table(folder: Path) -> str:
-    """The table of all benchmarks that have been run."""
+def speed_table(folder: Path, benchmarks: "Benchmarks | None" = None) -> str:
+    """The table of those of the benchmarks, by default of all, that have been run."""
     lines = ["| work | small | original | file with the command |", "|---|---|---|---|"]
-    for name, rows_of in BENCHMARKS.items():
+    for name, rows_of in (benchmarks or {**BENCHMARKS, **MORE_BENCHMARKS}).items():
         path = folder / f"bench_{name}.json"
         if not path.is_file():
             continue
@@ -112,9 +121,12 @@ def _times(ratio: dict[str, float]) -> str:
 
 
 def _beside_allennlp(result: dict[str, Any]) -> str:
-    other = result.get("ratio_simple_elmo")
-    return f"{_times(result['ratio'])}, {result['apart']:.1e} apart" + (
-        f"; {_times(other)} simple_elmo" if other else ""
+    other, remembering = result.get("ratio_simple_elmo"), result.get("remembering")
+    return (
+        _times(result["ratio"])
+        + (f" ({_times(remembering['ratio'])} within a text)" if remembering else "")
+        + f", {result['apart']:.1e} apart"
+        + (f"; {_times(other)} simple_elmo" if other else "")
     )
 
 
@@ -188,11 +200,15 @@ def _load(one: dict[str, Any]) -> str:
     return f"{speed:.0f} requests/s, p95 {latency:.0f} ms, {errors} errors, {one['apart']:.1e} apart"
 
 
-BENCHMARKS = {
+Benchmarks = dict[str, Callable[[dict[str, Any]], Iterator[SpeedRow]]]
+
+BENCHMARKS: Benchmarks = {
     "inference": _inference,
-    "loading": _loading,
     "quantization": _quantization,
     "training": _training,
+}
+MORE_BENCHMARKS: Benchmarks = {
+    "loading": _loading,
     "scaling": _scaling,
     "tokenizer": _tokenizer,
     "onnx": _onnx,

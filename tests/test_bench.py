@@ -75,6 +75,29 @@ def test_inference(figures):
         assert result["fraction_of_peak"] < 1
 
 
+def test_inference_in_the_middle_of_a_text(figures):
+    *batches, file = figures[bench_inference]["results"]
+    assert "remembering" not in file
+    for result in batches:
+        found = result["remembering"]
+        assert found["apart"] < 1e-5
+        assert 0 < found["new_words"]["lowest"] <= found["new_words"]["highest"] < 1
+        assert found["ratio"]["median"] > 0
+        assert found["batches"] == 1
+
+
+def test_batches_of_the_same_shape():
+    batches = bench_inference.batches_like([["a"], ["b", "c"]], "one two three four five six seven".split())
+    assert list(batches) == [[["one"], ["two", "three"]], [["four"], ["five", "six"]]]
+
+
+def test_a_text_too_short_to_be_in_the_middle_of(tmp_path):
+    measuring.write_random_models("tiny", tmp_path)
+    programs = bench_inference.Programs(tmp_path)
+    with pytest.raises(ValueError, match=r"after its first 2 words, .* there are 1, and a batch has 3. Take a longer"):
+        programs.measure_remembering([["a"] * 3], ["x", "y"], ["z"], rounds=1)
+
+
 def test_words_for_the_file():
     sentences = bench_inference.read_file(None, quick=True)
     assert sum(map(len, sentences)) == 500
