@@ -7,12 +7,14 @@ READY := $(VENV)/.ready
 
 # Two files of tests at a time.
 PYTEST_OPTIONS ?= --numprocesses 2 --dist loadfile
+# A number: fail when fewer percent of the lines of hf_elmo/ and conversion/ are run by the tests.
+COVERAGE ?=
 
 export HF_HUB_OFFLINE := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint format docs reliability bench clean help
+.PHONY: demo test lint format docs full reliability bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -34,7 +36,7 @@ demo: $(INSTALLED) ## senses of words with the model of the package; writes demo
 	@$(BIN)/python -m hf_elmo.scripts.demo
 
 test: $(READY) lint ## lint, type check, all tests
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -47,6 +49,10 @@ format: $(READY) ## let ruff rewrite the code
 
 docs: $(READY) ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
+
+# What an ordinary run tries less often: a million strange texts, and 100,000 words by a model of the original size.
+full: $(READY) ## the two promises that an ordinary run does not try in full
+	HF_ELMO_FULL=1 $(BIN)/python -m pytest -m promise tests/test_any_text.py tests/test_memory.py
 
 reliability: $(READY) ## the tests of the promises, and their results into RELIABILITY.md
 	$(BIN)/python -m pytest -m promise $(PYTEST_OPTIONS) --reliability=RELIABILITY.md
