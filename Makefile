@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+OLDEST := .venv-oldest
 
 # Two files of tests at a time.
 PYTEST_OPTIONS ?= --numprocesses 2 --dist loadfile
@@ -14,10 +15,10 @@ export HF_HUB_OFFLINE := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint format docs full reliability bench clean help
+.PHONY: demo test test-oldest lint format docs full reliability bench clean help
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
 # torch comes first and exactly: a later, looser requirement is then satisfied and fetches no other build.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -37,6 +38,15 @@ demo: $(INSTALLED) ## senses of words with the model of the package; writes demo
 
 test: $(READY) lint ## lint, type check, all tests
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
+
+$(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet "$$(grep '^torch==' constraints-oldest.txt)"
+	$(OLDEST)/bin/python -m pip install --quiet --use-pep517 --constraint constraints-oldest.txt --editable '.[docs,test]'
+	@touch $@
+
+test-oldest: $(OLDEST)/.ready ## all tests with the oldest versions that pyproject.toml allows (Python 3.11)
+	$(OLDEST)/bin/python -m pytest $(PYTEST_OPTIONS)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -62,7 +72,8 @@ bench: $(READY) ## measure everything on an idle machine, into results/speed and
 	$(BIN)/python -m hf_elmo.scripts.bench_all --output results/speed $(BENCH_OPTIONS)
 	$(BIN)/python scripts/results_table.py README.md results
 	$(BIN)/python scripts/results_table.py README.ko.md results
+	$(BIN)/python scripts/results_table.py docs/results.md results
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
