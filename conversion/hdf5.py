@@ -286,5 +286,5 @@ def _import_h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError("HDF5 weight files need h5py. Install it with `pip install hf-elmo[convert]`.") from error
+        raise ImportError('HDF5 weight files need h5py. Install it with `pip install "hf-elmo[convert]"`.') from error
     return h5py

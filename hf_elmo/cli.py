@@ -241,5 +241,5 @@ def _load(location: str) -> Command:
         if error.name not in EXTRAS:
             raise
         raise ImportError(
-            f"This command needs {error.name}, which is not installed: pip install hf-elmo[{EXTRAS[error.name]}]"
+            f'This command needs {error.name}, which is not installed: pip install "hf-elmo[{EXTRAS[error.name]}]"'
         ) from error

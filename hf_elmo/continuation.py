@@ -218,8 +218,6 @@ class _Source(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> "_Source":
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder; give the folder of a model.")
         config: ElmoConfig = load_config(folder)
         if not config.use_elmo:
             raise ValueError(

@@ -315,7 +315,9 @@ def import_extra(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"This format needs {name}, which is not installed: pip install hf-elmo[{extra}]") from error
+        raise ImportError(
+            f'This format needs {name}, which is not installed: pip install "hf-elmo[{extra}]"'
+        ) from error
 
 
 def _valid(text: str) -> str:

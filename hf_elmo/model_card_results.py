@@ -32,7 +32,7 @@ PROBES = {
 }
 METRICS = {"f1": "F1", "accuracy": "Accuracy", "precision": "Precision", "recall": "Recall"}
 DIRECTIONS = {"forward": "the left", "backward": "the right", "both": "both sides (geometric mean)"}
-KINDS = "hf-elmo finetune, hf-elmo perplexity, hf-elmo probe and hf-elmo pairs"
+KINDS = "hf-elmo finetune, hf-elmo perplexity, hf-elmo compare-states, hf-elmo probe and hf-elmo pairs"
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,29 @@ def _perplexity(file: str, content: dict[str, Any]) -> Measurement:
     )
 
 
+def _states(file: str, content: dict[str, Any]) -> Measurement:
+    """The perplexities; what a classifier found by layer and place is for the picture of the comparison."""
+    figures = [
+        Figure(
+            "perplexity",
+            f"Perplexity of {_one_line(text)} from both sides (geometric mean), {state} state",
+            scores["both"],
+            f"{scores['both']:,.2f} ({scores['unknown_share']:.2%} of {scores['words']:,} words unknown)",
+        )
+        for text, by_state in content["perplexity"].items()
+        for state, scores in by_state.items()
+    ]
+    return Measurement(
+        file=file,
+        task_type="text-generation",
+        task_name="Language modelling in both directions",
+        dataset=", ".join(content["perplexity"]),
+        figures=tuple(figures),
+        command=content["command"],
+        model=_name(content["model"]),
+    )
+
+
 def _probe(file: str, content: dict[str, Any]) -> Measurement:
     task_type, task_name = PROBES[content["probe"]]
     metric = content["metric"]
@@ -244,6 +267,7 @@ READERS: list[tuple[set[str], Callable[[str, dict[str, Any]], Measurement]]] = [
     ({"command", "task", "dev", "summary", "seeds"}, _finetuned),
     ({"command", "probe", "metric", "dev", "systems"}, _probe),
     ({"command", "pairs", "all_words_known", "combined"}, _pairs),
+    ({"command", "model", "warm_state", "perplexity"}, _states),
     ({"model", "text", "mode", "forward", "backward", "both"}, _perplexity),
 ]
 

@@ -428,8 +428,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     _no_split_modules = ["ElmoWordEncoder", "ElmoLstmLayer"]
-    # A model that is asked to start from zeros leaves the stored state where it is.
-    _keys_to_ignore_on_load_unexpected = [rf"(^|\.)({'|'.join(WARM_STATE)})$"]
+    # A model that is asked to start from zeros leaves the stored state where it is, and one of vectors the softmax.
+    _keys_to_ignore_on_load_unexpected = [rf"(^|\.)({'|'.join(WARM_STATE)})$", r"^softmax\."]
 
     @classmethod
     def from_pretrained(

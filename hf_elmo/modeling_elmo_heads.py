@@ -9,7 +9,7 @@ sentences and pairs, answers in a text, choices.
 Shapes as in modeling_elmo.py; moreover K labels, X width of what the classifier sees of a word.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,18 @@ from transformers.utils import can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .crf import ElmoCrf
-from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, PackedWords
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel, LayerWeights, PackedWords
 from .modeling_elmo_pretraining import ElmoForPreTraining  # all models are looked up in this file
 from .padded import PaddedWords, read_labels, read_task_lstm
+
+if TYPE_CHECKING:  # Before 5.10, transformers takes from a local folder only the code files that this one names.
+    from .fast_paths import is_fast  # noqa: F401
+    from .language_model import ElmoLanguageModel  # noqa: F401
+    from .packing import has_boundaries  # noqa: F401
+    from .sampling import Sample  # noqa: F401
+    from .scoring import SentenceScore  # noqa: F401
+    from .softmax import CandidateSample  # noqa: F401
+    from .substitutes import Substitutes  # noqa: F401
 
 # The label of positions that have none, as everywhere in transformers.
 IGNORED = -100
@@ -109,6 +118,16 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """Keeps the weights below the mix as they are, or lets them learn; the mix itself always learns."""
         for part in (self.elmo.character_encoder, self.elmo.bilstm):
             part.requires_grad_(not frozen)
+
+    def layer_weights(self, representation: int = 0) -> LayerWeights:
+        """The normalised weight of each layer in the ELMo vector that the task reads, and gamma.
+
+        Args:
+            representation: Which mix: 0 is that below the task's LSTM, 1 that behind it with `elmo_at_output`.
+        """
+        if not self.config.use_elmo:
+            raise ValueError("This model has use_elmo=False, so it has no layers whose weights it could give.")
+        return self.elmo.layer_weights(representation)
 
     def train(self, mode: bool = True) -> "ElmoTaskModel":
         """As always, except that a frozen biLM stays in evaluation mode: nothing that cannot learn is dropped out."""

@@ -34,7 +34,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError("Pictures are drawn with matplotlib: pip install hf-elmo[plot]") from error
+        raise ImportError('Pictures are drawn with matplotlib: pip install "hf-elmo[plot]"') from error
 
 
 def plot_neighbors(neighbors: Neighbors, path: str | os.PathLike[str]) -> Path:

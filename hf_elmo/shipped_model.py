@@ -65,6 +65,11 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
     return ELMO_MINI
 
 
+def name_of_folder(folder: Path) -> str:
+    """What to call the model of a folder: the last part of its path, or `elmo-mini` for that of the package."""
+    return MINI_NAME if folder == ELMO_MINI else folder.resolve().name
+
+
 def check_mini() -> None:
     """Raises FileNotFoundError if the files of the model are not there."""
     missing = [name for name in MINI_FILES if not (ELMO_MINI / name).is_file()]

@@ -151,7 +151,7 @@ def _zstandard(path: PathLike) -> Any:
     try:
         return importlib.import_module("zstandard")
     except ImportError as error:
-        raise ImportError(f"{path}: .zst files need the package zstandard: pip install 'hf-elmo[train]'.") from error
+        raise ImportError(f'{path}: .zst files need the package zstandard: pip install "hf-elmo[train]".') from error
 
 
 class Part(NamedTuple):

@@ -141,7 +141,7 @@ def _check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError("The curves are drawn with matplotlib: pip install hf-elmo[train]") from error
+        raise ImportError('The curves are drawn with matplotlib: pip install "hf-elmo[train]"') from error
 
 
 def _figure(count: int, rows: Sequence[Mapping[str, Any]]) -> tuple[Figure, list[Axes]]:

@@ -67,7 +67,8 @@ def import_gradio() -> Any:
         return importlib.import_module("gradio")
     except ImportError as error:
         raise ImportError(
-            f"The page is made with gradio, which is not installed or lacks a part ({error}): pip install hf-elmo[app]"
+            f"The page is made with gradio, which is not installed or lacks a part ({error}): "
+            'pip install "hf-elmo[app]"'
         ) from error
 
 

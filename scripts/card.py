@@ -60,7 +60,7 @@ CARD_COMMAND = Command(
     "are put into it, in the text and in the metadata that the Hub reads (model-index). A folder without a card, such "
     "as one that hf-elmo finetune wrote, gets one made from its files.",
     examples="""  hf-elmo card ner/model --results ner/results.json --license apache-2.0 --language en
-  hf-elmo card my-elmo --results perplexity.json pos.json --overwrite
+  hf-elmo card my-elmo --results perplexity.json states.json pos.json --overwrite
   hf-elmo card elmo-small --published elmo-small --overwrite
   hf-elmo card elmo-mini --results pairs.json --output card.md""",
     add_arguments=_arguments,

@@ -28,6 +28,7 @@ from hf_elmo.embedder import STATES, State
 from hf_elmo.perplexity import Perplexity, PerplexitySums
 from hf_elmo.pictures import COLOURS, MARKERS, _figure, _save, _tidy, check_matplotlib
 from hf_elmo.probing import EPOCHS, layer_vectors, train_probe
+from hf_elmo.shipped_model import MODEL_HELP, model_folder, name_of_folder
 from hf_elmo.version import __version__
 from hf_elmo.vocabulary import check_output
 from hf_elmo.warm_state import MAX_SENTENCES, cut_long, rows_for, side_by_side, with_warm_state
@@ -157,7 +158,7 @@ class _Probe:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="FOLDER", help="of a language model, with its softmax")
+    parser.add_argument("model", type=model_folder, metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument(
         "text", nargs="+", type=Path, metavar="FILE", help="held-out text; a sentence a line, words between spaces"
     )
@@ -234,7 +235,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
         probe = _Probe(read_conllu(arguments.train), read_conllu(arguments.dev), arguments)
     results: dict[str, Any] = {
         "command": command_line("hf-elmo"),
-        "model": arguments.model.resolve().name,
+        "model": name_of_folder(arguments.model),
         "warm_state": made_of,
         "perplexity": _perplexities(arguments, model, tokenizer),
     }

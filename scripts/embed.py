@@ -232,7 +232,7 @@ class _Processes:
                 from accelerate import PartialState
             except ImportError as error:
                 raise ImportError(
-                    "To share the work between processes, accelerate is needed: pip install hf-elmo[train]"
+                    'To share the work between processes, accelerate is needed: pip install "hf-elmo[train]"'
                 ) from error
             self._state = PartialState(cpu=not torch.cuda.is_available())
             self.number, self.count = self._state.process_index, self._state.num_processes

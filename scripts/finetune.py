@@ -10,6 +10,7 @@ seeds with their mean and standard deviation to results.json. The best model is 
 
 import argparse
 import json
+import math
 import platform
 import shlex
 import sys
@@ -22,9 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
+from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.utils import is_accelerate_available
+from transformers.utils import is_accelerate_available, logging
 
 from hf_elmo.cli import Command
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -310,7 +313,7 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
     """Trains one model for each seed, keeps the best, and writes the results."""
     _refuse_options_without_effect(arguments)
     if not is_accelerate_available():
-        raise ImportError("Training needs accelerate, which is not installed: pip install hf-elmo[train]")
+        raise ImportError('Training needs accelerate, which is not installed: pip install "hf-elmo[train]"')
     if arguments.elmo is not None:
         load_config(model_folder(arguments.elmo))  # says what is wrong with a folder of something else
     output: Path = arguments.output
@@ -355,7 +358,8 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
     summary = _summary(by_seed)[task.metric]
     deviation = summary["standard_deviation"]
     spread = "" if deviation is None else f" +- {deviation:.4f}"
-    print(f"{task.metric}: {summary['mean']:.4f}{spread} over {len(by_seed)} seeds; {results_file}")
+    seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
+    print(f"{task.metric}: {summary['mean']:.4f}{spread} over {seeds}; {results_file}")
 
 
 def _refuse_options_without_effect(arguments: argparse.Namespace) -> None:
@@ -425,10 +429,37 @@ def make_model(task: Task, arguments: argparse.Namespace, vectors: WordVectors |
         folder = model_folder(arguments.elmo)
         known, _ = ElmoConfig.get_config_dict(folder)
         config = ElmoConfig.from_dict({**known, **settings})
-        fresh = arguments.random_weights
-        model = task.model_class(config) if fresh else task.model_class.from_pretrained(folder, config=config)
+        model = task.model_class(config) if arguments.random_weights else _on_bilm(folder, task.model_class, config)
     if vectors is not None:
         model.set_word_vectors(vectors.embedding_matrix())
+    return model
+
+
+def _on_bilm(folder: Path, model_class: type[ElmoTaskModel], config: ElmoConfig) -> ElmoTaskModel:
+    """A model on the biLM of a folder. Its head and its mix may be fresh, and a softmax or other head is left out.
+
+    That is what is asked for, so it is not reported. A biLM that is not whole is an error.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        model, report = model_class.from_pretrained(
+            folder, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except SafetensorError as error:
+        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    of_bilm = {name.partition(".")[0] for name in model.elmo.state_dict()} - {"mixes"}
+    for problem, names in (("lacks", report["missing_keys"]), ("has unknown", report["unexpected_keys"])):
+        wrong = sorted(name for name in names if name.removeprefix("elmo.").partition(".")[0] in of_bilm)
+        if wrong:
+            raise ValueError(f"{folder} {problem} weights of the biLM: {', '.join(wrong[:5])}. Get the folder again.")
+    for name, stored, expected in sorted(report["mismatched_keys"]):
+        raise ValueError(
+            f"{folder} has weights of another shape than this model needs: {name} {tuple(stored)}, not "
+            f"{tuple(expected)}. Give the folder of the biLM, not of a task with other labels or sizes."
+        )
     return model
 
 
@@ -454,7 +485,7 @@ def _trainer(
         groups: Any = parameter_groups(model, arguments.learning_rate)
     else:
         groups = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return LengthGroupedTrainer(
+    trainer = LengthGroupedTrainer(
         model,
         TrainingArguments(
             output_dir=str(arguments.output / f"seed-{seed}"),
@@ -488,6 +519,9 @@ def _trainer(
             *([GradualUnfreezing()] if arguments.train_bilm else []),
         ],
     )
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(EpochLines(task.metric))
+    return trainer
 
 
 class LengthGroupedTrainer(Trainer):
@@ -497,6 +531,24 @@ class LengthGroupedTrainer(Trainer):
         examples: Any = self.train_dataset if train_dataset is None else train_dataset
         lengths = [example["length"] for example in examples]
         return LengthGroupedSampler(self.args.train_batch_size, lengths=lengths)
+
+
+class EpochLines(ProgressCallback):
+    """The progress bar of Trainer with one line an epoch, instead of all that Trainer logs."""
+
+    def __init__(self, metric: str):
+        super().__init__()
+        self.metric = metric
+        self.loss = math.nan
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
+        """The loss in training comes first, then the scores on the development data."""
+        logs = logs or {}
+        self.loss = logs.get("loss", self.loss)
+        score = logs.get(f"eval_{self.metric}")
+        if score is not None and self.training_bar is not None:
+            line = f"epoch {state.epoch:g}: loss {self.loss:.4f} in training, {self.metric} {score:.4f} on dev"
+            self.training_bar.write(line, file=sys.stderr)
 
 
 def _share(examples: list[dict[str, Any]], share: float, seed: int) -> list[dict[str, Any]]:
@@ -517,7 +569,7 @@ def _layer_weights(model: ElmoTaskModel) -> list[list[float]] | None:
     if not model.config.use_elmo:
         return None
     count = len(model.elmo.mixes) or 1
-    return [[round(w, 4) for w in model.elmo.layer_weights(number).weights.tolist()] for number in range(count)]
+    return [[round(w, 4) for w in model.layer_weights(number).weights.tolist()] for number in range(count)]
 
 
 def _results(

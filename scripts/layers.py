@@ -15,6 +15,7 @@ from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.pictures import check_matplotlib, plot_layer_weights
+from hf_elmo.shipped_model import MINI_NAME, model_folder, name_of_folder
 from hf_elmo.vocabulary import check_output
 
 from .arguments import command_line
@@ -64,7 +65,9 @@ def read_mixes(folder: Path, name: str) -> list[Mix]:
 def names_of(folders: list[Path]) -> list[str]:
     """Short names: the last part that is not `model`, or the whole if two would be called the same."""
     short = [
-        folder.resolve().parent.name if folder.name == "model" and folder.resolve().parent.name else folder.name
+        folder.resolve().parent.name
+        if folder.name == "model" and folder.resolve().parent.name
+        else name_of_folder(folder)
         for folder in folders
     ]
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
@@ -82,7 +85,13 @@ def _table(mixes: list[Mix]) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", type=Path, metavar="FOLDER", help="of a model that was trained on a task")
+    parser.add_argument(
+        "models",
+        nargs="+",
+        type=model_folder,
+        metavar="FOLDER",
+        help=f"of a model, best one that was trained on a task; {MINI_NAME} is the one that comes with the package",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the weights there, as a heat map")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the weights there")
     parser.add_argument("--overwrite", action="store_true", help="replace these files if they exist")

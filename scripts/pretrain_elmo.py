@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a biLM on text, as the original program did unless it is told otherwise.
 
-    accelerate launch scripts/pretrain_elmo.py --text "text/*.txt" --vocab vocab.txt --output run
+    accelerate launch -m hf_elmo.scripts.pretrain_elmo --text "text/*.txt" --vocab vocab.txt --output run
     hf-elmo pretrain --text "text/*.txt" --vocab vocab.txt --output run        (one process)
 
 The folder of a run: settings.json, facts.json (about the text), log.jsonl, checkpoints/, best-STEP/ (the
@@ -123,7 +123,7 @@ class Run:
         path = self.folder / SETTINGS
         if resume and not path.is_file():
             raise FileNotFoundError(f"{self.folder} holds no run: {path} is missing. Begin one without --resume.")
-        if not resume and self.folder.exists() and any(self.folder.iterdir()):
+        if not resume and self._is_used():
             advice = "Go on with the run in it (--resume)" if path.is_file() else "There is no run in it: empty it"
             raise FileExistsError(f"{self.folder} is not empty. {advice}, or choose another folder.")
         stack.enter_context(self.checkpoints.lock())
@@ -143,10 +143,17 @@ class Run:
         checkpoint = self.checkpoints.newest()
         if checkpoint is None:
             raise ValueError(
-                f"{self.checkpoints.folder} holds no checkpoint: the run ended before its first step. Remove "
-                f"{self.folder} and begin it again."
+                f"{self.checkpoints.folder} holds no checkpoint: the run ended before its first step. Begin it again, "
+                "without --resume."
             )
         return checkpoint
+
+    def _is_used(self) -> bool:
+        """Whether the folder holds more than what a run leaves that ended before its first step."""
+        if not self.folder.exists():
+            return False
+        others = {path.name for path in self.folder.iterdir()} - {SETTINGS, FACTS, CHECKPOINTS}
+        return bool(others or self.checkpoints.steps())
 
     def say(self, text: str) -> None:
         """Prints in the main process only."""
@@ -762,8 +769,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
 PRETRAIN = Command(
     description="Trains a biLM on text. Without further options it is the recipe of the original: a continuous "
-    "stream, unrolled for 20 words, Adagrad, sampled softmax. For several processes, use `accelerate launch "
-    "scripts/pretrain_elmo.py` with the same options. Options may also be spelled with hyphens.",
+    "stream, unrolled for 20 words, Adagrad, sampled softmax. For several processes, use `accelerate launch -m "
+    "hf_elmo.scripts.pretrain_elmo` with the same options. Options may also be spelled with hyphens.",
     examples="""  hf-elmo vocab text/*.txt --output vocab.txt
   hf-elmo pretrain --text text/*.txt --heldout valid.txt --vocab vocab.txt --model small --output run
   hf-elmo pretrain --output run --resume
@@ -771,7 +778,7 @@ PRETRAIN = Command(
       --config_overrides projection_size=32,cell_size=128,num_highway_layers=1
   hf-elmo pretrain --init_from elmo-small --text news/*.txt --heldout news.valid.txt --vocab vocab.txt --epochs 1 \\
       --softmax_warmup_steps 500 --output elmo-small-news
-  accelerate launch --num_processes 4 scripts/pretrain_elmo.py --config run.yaml --output run""",
+  accelerate launch --num_processes 4 -m hf_elmo.scripts.pretrain_elmo --config run.yaml --output run""",
     add_arguments=_arguments,
     run=_run,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from hf_elmo.checked_loading import load_config
 from hf_elmo.cli import Command
 from hf_elmo.half_storage import HALF_PRECISIONS, shrink
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
@@ -26,6 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    load_config(arguments.folder)  # says what is wrong with a folder of something else
     silenced = arguments.quiet and logging.is_progress_bar_enabled()
     if silenced:
         logging.disable_progress_bar()

@@ -558,7 +558,7 @@ def _load_dataset(name_or_path: PathLike, split: str, config: str | None, column
         import datasets
     except ImportError as error:
         raise ImportError(
-            "Reading a data set by name needs the library datasets: pip install hf-elmo[train]"
+            'Reading a data set by name needs the library datasets: pip install "hf-elmo[train]"'
         ) from error
     folder = Path(name_or_path)
     source = f"{folder.name if folder.is_dir() else os.fspath(name_or_path)} ({split})"

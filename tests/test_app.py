@@ -217,7 +217,7 @@ def test_missing_extra_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     code, _, err = run(capsys, "app")
     assert code == 1
-    assert "pip install hf-elmo[app]" in err
+    assert 'pip install "hf-elmo[app]"' in err
     assert "Traceback" not in err
 
 

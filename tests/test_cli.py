@@ -88,6 +88,9 @@ def test_a_command_is_run_by_the_package(capsys):
         "embed text.txt --model {} --output vectors.npz",
         "finetune tag --train text.txt --dev text.txt --output tagger --elmo {}",
         "finetune classify --train text.tsv --dev text.tsv --output classifier --elmo {}",
+        "pretrain --init_from {} --text text.txt --output run --quiet",
+        "layers {}",
+        "shrink {} --output half",
         "export allennlp {} --output exported",
         "export onnx {} --output exported",
     ],
@@ -140,8 +143,8 @@ def test_help_of_a_command_has_examples_that_parse(capsys, words):
     examples = out.split("examples:\n")[1].replace("\\\n", " ").strip().splitlines()
     for example in examples:
         program, *argv = shlex.split(example)
-        if program == "accelerate":  # launch, its own options, and the file of the command
-            argv = [*words.split(), *argv[argv.index("scripts/pretrain_elmo.py") + 1 :]]
+        if program == "accelerate":  # launch, its own options, and the module of the command
+            argv = [*words.split(), *argv[argv.index("hf_elmo.scripts.pretrain_elmo") + 1 :]]
         else:
             assert program == "hf-elmo"
         cli.parse(argv)
@@ -170,7 +173,7 @@ def test_missing_package_of_a_command_is_named(capsys, monkeypatch):
     code, _, err = run(capsys, "pretrain", "--help")
     assert (code, err) == (
         1,
-        "hf-elmo: error: This command needs accelerate, which is not installed: pip install hf-elmo[train]\n",
+        'hf-elmo: error: This command needs accelerate, which is not installed: pip install "hf-elmo[train]"\n',
     )
 
 
@@ -181,7 +184,7 @@ def test_missing_package_of_training_is_named(capsys, tmp_path, monkeypatch):
     code, _, err = run(capsys, "finetune", "tag", *files, "--elmo", "elmo-mini", "--output", tmp_path / "tagger")
     assert code == 1
     assert err.splitlines()[-1] == (
-        "hf-elmo: error: Training needs accelerate, which is not installed: pip install hf-elmo[train]"
+        'hf-elmo: error: Training needs accelerate, which is not installed: pip install "hf-elmo[train]"'
     )
     assert not (tmp_path / "tagger").exists()
 
@@ -274,7 +277,7 @@ def test_missing_extra_is_named(capsys, files, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     code, _, err = run(capsys, "convert", "allennlp", *files, "--output", tmp_path / "model", "--quiet")
     assert code == 1
-    assert "pip install hf-elmo[convert]" in err
+    assert 'pip install "hf-elmo[convert]"' in err
 
 
 def test_interruption_is_not_a_traceback(capsys, files, tmp_path, monkeypatch):

@@ -460,7 +460,7 @@ def test_missing_files_are_named(save, name, says):
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=says):
         start_from(folder)
-    with pytest.raises(FileNotFoundError, match="is not a folder"):
+    with pytest.raises(FileNotFoundError, match="is no model folder"):
         start_from(folder / name)
 
 

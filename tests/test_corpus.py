@@ -95,7 +95,7 @@ def test_zstandard_is_named_where_it_is_missing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(text_files.importlib, "import_module", missing)
     (tmp_path / "a.zst").write_bytes(b"x")
-    with pytest.raises(ImportError, match=r"a\.zst: .zst files need the package zstandard: pip install 'hf-elmo\[tr"):
+    with pytest.raises(ImportError, match=r'a\.zst: .zst files need the package zstandard: pip install "hf-elmo\[tr'):
         next(CorpusReader(tmp_path / "a.zst"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from document_blocks import WIDTH, blocks, is_said, named_extras, run_page
+from document_blocks import HUB, WIDTH, blocks, is_said, named_extras, run_page
 from hub_stand_in import HubStandIn, run_client
 
 import hf_elmo
@@ -17,7 +17,6 @@ from hf_elmo import cli
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-HUB = DOCS / "tutorials" / "hub.md"  # what it does takes a process with another Hub
 LANGUAGES = {"python", "bash", "text", "console"}
 
 EXTRAS = set(re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE))

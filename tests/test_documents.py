@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from document_blocks import WIDTH, is_said, renewed, run_page
 from pretraining_corpus import sentences
 from tiny import tiny_config
 
@@ -76,8 +77,30 @@ def test_blocks_of_the_readme(tmp_path, monkeypatch):
                     ran.append(command[1])
                 else:
                     assert command[0] in {"make", "pip"}, f"the README has a command that no test runs: {line}"
-    assert ran == ["convert", "export", "python", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
+    assert ran == ["convert", "python", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
     assert names["outputs"].last_hidden_state.shape == (2, 8, 32)
+
+
+def test_outputs_that_the_readme_shows(tmp_path, monkeypatch):
+    """The Korean one has the same, which another test compares."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", WIDTH)
+    shown = list(run_page(ROOT / "README.md"))
+    assert len(shown) == 1
+    for block, printed in shown:
+        assert is_said(printed, block.body), (
+            f"README.md:{block.line} says\n{block.body}\nbut this is printed:\n{printed}\nIf that is right: "
+            "python tests/document_blocks.py README.md README.ko.md"
+        )
+    assert (tmp_path / "demo.png").is_file()
+
+
+def test_parts_of_an_output_are_renewed():
+    printed = "1. Begin\na 1\nb 2\n2. End\nc 3\nd 4\n"
+    assert renewed("...\n1. Begin\na 0\n...\n2. End\nc 0\n", printed) == "...\n1. Begin\na 1\n...\n2. End\nc 3\n"
+    assert renewed("anything\n", printed) == printed
+    with pytest.raises(AssertionError, match=r"no longer printed, .*: 3\. Other"):
+        renewed("...\n3. Other\n", printed)
 
 
 def test_the_readme_is_short_and_names_existing_files():
@@ -93,6 +116,9 @@ def test_figures_of_the_readme_are_those_of_the_results():
     assert (
         with_tables(text.replace(" seeds)", " seats)").replace("e-06 apart", "e-07 apart"), ROOT / "results") == text
     )
+    more = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert with_tables(more, ROOT / "results") == more, "run: python scripts/results_table.py docs/results.md results"
+    assert with_tables(more.replace("onnxruntime beside", "onnxruntime below"), ROOT / "results") == more
     with pytest.raises(ValueError, match="no place for the table: write <!-- results -->"):
         with_tables("Nothing here.", ROOT / "results")
     with pytest.raises(ValueError, match="no place for the table: write <!-- speed -->"):

@@ -441,7 +441,7 @@ def test_what_is_not_installed_is_named(model, text, tmp_path, monkeypatch, caps
     output = tmp_path / f"vectors.{format}"
     assert main(["embed", str(text), "--model", str(model), "--output", str(output)]) == 1
     assert capsys.readouterr().err == (
-        f"hf-elmo: error: This format needs {package}, which is not installed: pip install hf-elmo[{extra}]\n"
+        f'hf-elmo: error: This format needs {package}, which is not installed: pip install "hf-elmo[{extra}]"\n'
     )
     assert not list(tmp_path.glob("*.parts"))
 

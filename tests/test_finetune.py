@@ -1,13 +1,16 @@
 """The fine-tuning command, from files to figures and to a model that a pipeline loads."""
 
 import json
+import re
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny import random_model, tiny_config
 from transformers import pipeline
 
-from hf_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.cli import main
 
 TAGGED = """-DOCSTART- -X- O O
@@ -157,6 +160,44 @@ def test_mistakes_are_told_in_one_line(folder, tmp_path, capsys, options, says):
     error = capsys.readouterr().err
     assert says in error
     assert "Traceback" not in error
+
+
+def test_a_fresh_head_is_no_news(folder, tmp_path, capfd):
+    """Nor is the softmax of a language model that is left out."""
+    random_model(tiny_config(), model_class=ElmoForPreTraining).save_pretrained(tmp_path / "elmo")
+    ElmoTokenizer().save_pretrained(tmp_path / "elmo")
+    run("tag", folder, tmp_path / "out", "--elmo", str(tmp_path / "elmo"), "--seeds", "1", "--epochs", "1")
+    said = capfd.readouterr()
+    assert "seed 1: f1 " in said.err
+    assert re.search(r"epoch 1: loss \d+\.\d{4} in training, f1 [01]\.\d{4} on dev\n", said.err)
+    assert re.fullmatch(r"f1: [01]\.\d{4} over 1 seed; .*results.json\n", said.out)
+    assert not any(word in said.out + said.err for word in ("REPORT", "MISSING", "UNEXPECTED"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda weights: weights.pop("bilstm.forward_layers.1.bias"), "lacks weights of the biLM: elmo.bilstm.forw"),
+        (lambda weights: weights.update({"bilstm.other": torch.zeros(1)}), "has unknown weights of the biLM: "),
+        (
+            lambda weights: weights.update({"bilstm.forward_layers.1.bias": torch.zeros(3)}),
+            "has weights of another shape than this model needs: elmo.bilstm.forward_layers.1.bias (3,), not (40,)",
+        ),
+        (
+            lambda weights: weights.update({"classifier.bias": torch.zeros(77)}),
+            "classifier.bias (77,), not (5,). Give the folder of the biLM",
+        ),
+    ],
+)
+def test_a_bilm_that_is_not_whole_is_refused(folder, tmp_path, capsys, change, says):
+    shutil.copytree(folder / "elmo", tmp_path / "elmo")
+    weights = load_file(tmp_path / "elmo" / "model.safetensors")
+    change(weights)
+    save_file(weights, tmp_path / "elmo" / "model.safetensors", metadata={"format": "pt"})
+    command = ["finetune", "tag", "--train", folder / "tagged.txt", "--dev", folder / "tagged.txt"]
+    command += ["--scheme", "BIOES", "--elmo", tmp_path / "elmo", "--output", tmp_path / "out", "--seeds", "1"]
+    assert main([str(word) for word in command]) == 1
+    assert says in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_earlier_results_are_not_lost(folder, tmp_path, capsys):

@@ -433,7 +433,7 @@ def test_no_such_file_and_folders_are_told(tmp_path):
 
 def test_without_h5py_the_extra_is_named(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=re.escape("pip install hf-elmo[convert]")):
+    with pytest.raises(ImportError, match=re.escape('pip install "hf-elmo[convert]"')):
         read_hdf5(file, SHAPES)
 
 

@@ -380,6 +380,19 @@ def test_what_is_frozen_is_frozen_after_loading(tmp_path, frozen):
         assert {"elmo.mixes.0.weight", "classifier.weight"} < learning
 
 
+@pytest.mark.parametrize("model_class", [ElmoForTokenClassification, ElmoForMultipleChoice])
+def test_layer_weights_are_those_of_the_mixes(model_class):
+    model = head(model_class, task_lstm_size=3, elmo_at_output=True)
+    for number, mix in enumerate(model.elmo.mixes):
+        weights, gamma = model.layer_weights(number)
+        assert torch.equal(weights, torch.softmax(mix.weight, dim=0))
+        assert gamma == mix.gamma
+    assert not torch.equal(model.layer_weights().weights, model.layer_weights(1).weights)
+    without = head(model_class, use_elmo=False, **WORD_VECTORS)
+    with pytest.raises(ValueError, match=r"use_elmo=False, so it has no layers"):
+        without.layer_weights()
+
+
 def test_word_vectors_are_set_saved_and_checked(tmp_path):
     model = head(ElmoForTokenClassification, word_vector_size=3, word_vector_vocab_size=4)
     matrix = torch.arange(12.0).view(4, 3)

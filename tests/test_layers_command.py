@@ -55,6 +55,12 @@ def test_a_model_without_a_task(capsys, tmp_path):
     assert out.splitlines()[1].split()[1:] == ["0.333", "0.333", "0.333", "1.000", "(not", "learned)"]
 
 
+def test_the_model_of_the_package(capsys):
+    code, out, _ = run(capsys, "layers", "elmo-mini")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["elmo-mini", "0.333", "0.333", "0.333", "1.000", "(not", "learned)"]
+
+
 def test_models_of_the_same_name(capsys, tmp_path):
     for parent in ("a", "b"):
         save(tmp_path / parent / "ner")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,23 @@ def test_figures_are_put_into_the_card(capsys, folder, results):
     found = {result.metric_name: result.metric_value for result in ModelCard(card).data.eval_results}
     assert (found["F1"], found["Accuracy of layer 1"], found["Accuracy, combined"]) == (0.9, 0.9, 0.7)
     assert found["Perplexity from both (geometric mean)"] == 121.97  # that of the card before
+
+
+def test_perplexities_of_states_are_put_into_the_card(folder):
+    states = read_results(ROOT / "results" / "states" / "states.json")
+    states = replace(states, model="tiny-elmo")
+    card = card_of_folder(folder, [states])
+    rows = tables_of(card)[-1][1:]
+    assert [row[2] for row in rows] == [
+        f"Perplexity of {text} from both sides (geometric mean), {state} state"
+        for text in ("test.txt", "lm1b-heldout-dev.txt")
+        for state in ("zero", "warm", "carry")
+    ]
+    assert re.fullmatch(r"\d+\.\d\d \(\d+\.\d\d% of [\d,]+ words unknown\)", rows[0][3])
+    assert f"```bash\n{states.command}\n```" in card
+    assert [result.metric_value for result in ModelCard(card).data.eval_results][3:] == [
+        figure.value for figure in states.figures
+    ]
 
 
 def test_what_is_measured_again_is_there_once(folder, results):

@@ -242,7 +242,7 @@ def test_a_picture_needs_matplotlib(capsys, folder, tmp_path, monkeypatch):
     arguments = [folder / "model", "--text", folder / "text.txt", "--query", QUERY, "--word", "bank"]
     code, _, err = run(capsys, "neighbors", *arguments, "--plot", tmp_path / "found.png")
     assert code == 1
-    assert "pip install hf-elmo[plot]" in err
+    assert 'pip install "hf-elmo[plot]"' in err
 
 
 def test_more_layers_than_two(tmp_path):

@@ -422,5 +422,5 @@ def test_missing_package_is_named(capsys, monkeypatch, package):
         monkeypatch.delitem(sys.modules, f"hf_elmo.conversion.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["export", "onnx", "model", "--output", "onnx"]) == 1
-    expected = f"This command needs {package}, which is not installed: pip install hf-elmo[onnx]"
+    expected = f'This command needs {package}, which is not installed: pip install "hf-elmo[onnx]"'
     assert capsys.readouterr().err == f"hf-elmo: error: {expected}\n"

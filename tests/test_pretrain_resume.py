@@ -548,15 +548,18 @@ def test_there_must_be_a_run_to_resume(short_run, tmp_path):
     assert f"{run / 'settings.json'} cannot be read: " in refused(short_run.program, short_run.of(run))
 
 
-def test_runs_that_ended_before_they_began_can_be_removed(short_run, tmp_path):
+def test_runs_that_ended_before_they_began_are_begun_again(short_run, tmp_path):
     run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "checkpoints" / ".lock").touch()
-    assert "holds no run" in refused(short_run.program, short_run.of(run))
-    assert "There is no run in it" in refused(short_run.program, short_run.of(run), resume=False)
-    shutil.copy(short_run.reference / "settings.json", run)
-    said = refused(short_run.program, short_run.of(run))
-    assert f"holds no checkpoint: the run ended before its first step. Remove {run} and begin it again." in said
+    settings = short_run.of(run, softmax="sampled", num_sampled=10**6)
+    assert "The softmax draws num_sampled=1000000 words" in refused(short_run.program, settings, resume=False)
+    assert {path.name for path in run.iterdir()} <= {"settings.json", "facts.json", "checkpoints"}
+    said = refused(short_run.program, settings)
+    assert "holds no checkpoint: the run ended before its first step. Begin it again, without --resume." in said
+    (run / "mine.txt").touch()
+    assert "is not empty" in refused(short_run.program, short_run.of(run), resume=False)
+    (run / "mine.txt").unlink()
+    short_run.program.run(short_run.of(run))
+    short_run.check(run)
 
 
 def test_runs_may_become_longer(killed_run, tmp_path):

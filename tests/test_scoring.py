@@ -373,7 +373,7 @@ def test_mistakes_of_the_command(folder, tmp_path, capsys, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blank.txt"]
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["score", model, "Hi", "--plot", str(tmp_path / "a.png"), "--quiet"]) == 1
-    assert "matplotlib: pip install hf-elmo[" in capsys.readouterr().err
+    assert 'matplotlib: pip install "hf-elmo[' in capsys.readouterr().err
 
 
 def test_an_encoder_cannot_score(tmp_path, capsys):

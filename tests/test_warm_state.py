@@ -333,6 +333,13 @@ def test_comparison_in_one_command(files, tmp_path, capsys):
     assert (tmp_path / "states.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_comparison_knows_the_model_of_the_package(files, tmp_path, capsys):
+    arguments = ["compare-states", "elmo-mini", files / "text.txt", "--warm-text", files / "text.txt", "--quiet"]
+    assert run([*arguments, "--json", tmp_path / "states.json"]) == 0
+    assert capsys.readouterr().out.startswith("model: elmo-mini\n")
+    assert json.loads((tmp_path / "states.json").read_text())["model"] == "elmo-mini"
+
+
 def test_mistakes_of_the_comparison_are_one_line_each(files, warm_folder, tmp_path, capsys):
     text = files / "text.txt"
     (tmp_path / "there.json").write_text("mine")
