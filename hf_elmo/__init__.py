@@ -3,7 +3,7 @@
 """ELMo, deep contextualized word representations, as a Hugging Face model.
 
 Importing this package makes `AutoConfig`, `AutoTokenizer` and the `AutoModel` classes know ELMo, and `pipeline` the
-task `"elmo-substitutes"`.
+task `"elmo-substitutes"` and how BIOES labels make entities.
 """
 
 from transformers import (
@@ -16,7 +16,7 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
-from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.pipelines import PIPELINE_REGISTRY, TokenClassificationPipeline
 
 from .checked_loading import load_checked
 from .configuration_elmo import ElmoConfig
@@ -30,7 +30,12 @@ from .modeling_elmo_heads import (
     ElmoForTokenClassification,
 )
 from .modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
-from .pipeline_elmo import SUBSTITUTES_TASK, ElmoSubstitutesPipeline
+from .pipeline_elmo import (
+    SUBSTITUTES_TASK,
+    TAGGING_TASK,
+    ElmoSubstitutesPipeline,
+    ElmoTokenClassificationPipeline,
+)
 from .quantization import is_quantized, quantize
 from .sampling import Sample
 from .scoring import ScoreTotals, SentenceScore
@@ -53,6 +58,8 @@ if SUBSTITUTES_TASK not in PIPELINE_REGISTRY.get_supported_tasks():
     PIPELINE_REGISTRY.register_pipeline(
         SUBSTITUTES_TASK, ElmoSubstitutesPipeline, pt_model=AutoModelForPreTraining, type="text"
     )
+if PIPELINE_REGISTRY.supported_tasks[TAGGING_TASK]["impl"] is TokenClassificationPipeline:
+    PIPELINE_REGISTRY.supported_tasks[TAGGING_TASK]["impl"] = ElmoTokenClassificationPipeline
 
 __all__ = [
     "ELMO_MINI",

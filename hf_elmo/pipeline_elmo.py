@@ -1,14 +1,33 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`pipeline("elmo-substitutes", model=...)`: the words that fit a place of a text."""
+"""Pipelines: `pipeline("elmo-substitutes", model=...)`, the words that fit a place of a text, and entities of taggers
+whose labels are BIOES in `pipeline("token-classification", model=...)`."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from transformers import Pipeline
+from transformers import Pipeline, TokenClassificationPipeline
+
+from .configuration_elmo import ElmoConfig
 
 SUBSTITUTES_TASK = "elmo-substitutes"
+TAGGING_TASK = "token-classification"
 ARGUMENTS = ("word", "top_k", "is_split_into_words")  # of `ElmoForPreTraining.substitutes`
+
+
+class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
+    """The pipeline of transformers, which joins the words of an entity by B- and I-; for ELMo's also by BIOES labels.
+
+    S- begins an entity like B-, E- goes on with one like I-. Pipelines of other models are left as they are.
+    """
+
+    def get_tag(self, entity_name: str) -> tuple[str, str]:
+        """Whether a word begins an entity (B) or goes on with one (I), and the entity's type."""
+        config = self.model.config
+        prefix, _, tag = entity_name.partition("-")
+        if isinstance(config, ElmoConfig) and prefix in ("S", "E") and f"B-{tag}" in (config.id2label or {}).values():
+            return ("B" if prefix == "S" else "I"), tag
+        return super().get_tag(entity_name)
 
 
 class ElmoSubstitutesPipeline(Pipeline):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import tiny_config
-from transformers import pipeline
+from transformers import BertConfig, BertForTokenClassification, pipeline
 
 from hf_elmo import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTokenizer
 
@@ -39,15 +39,15 @@ def word_config(**overrides):
 
 
 @torch.no_grad()
-def tagger_of_words(**overrides) -> ElmoForTokenClassification:
-    """A tagger that gives each word its label in `LABEL_OF_WORD`, with a clear margin."""
+def tagger_of_words(label_of_word=LABEL_OF_WORD, **overrides) -> ElmoForTokenClassification:
+    """A tagger that gives each word its label, with a clear margin."""
     model = ElmoForTokenClassification(word_config(**overrides)).eval()
-    words = [*LABEL_OF_WORD, *OTHER_WORDS, ""]
+    words = [*label_of_word, *OTHER_WORDS, ""]
     encoded = ElmoTokenizer()([[word] for word in words], is_split_into_words=True, return_tensors="pt")
     vectors = model.elmo(**encoded).last_hidden_state[:, 1]  # between <S> and </S>
-    wanted = torch.zeros(len(words), len(LABELS))
+    wanted = torch.zeros(len(words), model.num_labels)
     for row, word in enumerate(words):
-        wanted[row, LABELS.index(LABEL_OF_WORD.get(word, "O"))] = 8.0
+        wanted[row, model.config.label2id[label_of_word.get(word, "O")]] = 8.0
     model.classifier.weight.copy_(torch.linalg.lstsq(vectors.double(), wanted.double(), driver="gelsd").solution.T)
     model.classifier.bias.zero_()
     return model
@@ -93,6 +93,45 @@ def test_entities_of_raw_text(tagger, tokenizer, aggregation):
         ("LOC", "New York", 11, 19),
         ("LOC", "New York", 20, 28),
     ]
+
+
+BIOES = "O B-PER I-PER E-PER S-PER B-LOC I-LOC E-LOC S-LOC".split()
+
+
+def test_entities_by_bioes_labels(tmp_path):
+    """The stock pipeline takes E- and S- for types of their own, and cuts entities of several words."""
+    label_of_word = {"John": "B-PER", "O": "I-PER", "'Brien": "E-PER", "New": "B-LOC", "York": "E-LOC"}
+    label_of_word |= {"Zürich": "S-LOC", "Paris": "S-LOC"}
+    labels = {"id2label": dict(enumerate(BIOES)), "label2id": {label: number for number, label in enumerate(BIOES)}}
+    model = tagger_of_words(label_of_word, **labels)
+    model.save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    for task in ("token-classification", "ner"):
+        tag = pipeline(task, model=str(tmp_path), aggregation_strategy="simple")
+        assert found(tag(TEXT)) == expected(TEXT)
+        assert found(tag("Paris Zürich New York")) == [
+            ("LOC", "Paris", 0, 5),
+            ("LOC", "Zürich", 6, 12),
+            ("LOC", "New York", 13, 21),
+        ]
+    words = pipeline("token-classification", model=str(tmp_path))("New York")
+    assert [word["entity"] for word in words] == ["B-LOC", "E-LOC"]
+
+
+def test_labels_that_only_look_like_bioes():
+    model = tagger_of_words({"John": "E-mail"}, id2label={0: "O", 1: "E-mail"}, label2id={"O": 0, "E-mail": 1})
+    tag = pipeline("token-classification", model=model, tokenizer=ElmoTokenizer(), aggregation_strategy="simple")
+    assert tag.get_tag("E-mail") == ("I", "E-mail")
+
+
+def test_pipelines_of_other_models_are_left_alone():
+    config = BertConfig(
+        vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, num_labels=9
+    )
+    config.id2label = dict(enumerate(BIOES))
+    model = BertForTokenClassification(config)
+    tag = pipeline("token-classification", model=model, tokenizer=ElmoTokenizer())
+    assert tag.get_tag("E-PER") == ("I", "E-PER")
 
 
 def test_every_word_of_raw_text(tagger, tokenizer):
