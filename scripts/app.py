@@ -7,6 +7,7 @@ The page runs on this machine and loads nothing from elsewhere. `page` makes it 
 
 import argparse
 import importlib
+import inspect
 import os
 import socket
 from collections.abc import Callable
@@ -77,7 +78,10 @@ def look() -> dict[str, Any]:
     gradio = import_gradio()
     font = gradio.themes.utils.fonts.LocalFont("Source Sans Pro", weights=(400, 700))  # of the others it has a part
     theme = gradio.themes.Default(font=(font, "sans-serif"), primary_hue="blue")
-    return {"css": CSS, "theme": theme, "ssr_mode": False, "run_history": False}
+    options = {"css": CSS, "theme": theme, "ssr_mode": False}
+    if "run_history" in inspect.signature(gradio.Blocks.launch).parameters:  # before 6.24 there is none to switch off
+        options["run_history"] = False
+    return options
 
 
 def page(playground: Playground) -> Any:
