@@ -147,6 +147,11 @@ def test_the_batches_have_all_kinds_of_padding():
 
 
 FROZEN = 7
+# What onnxruntime raises when a node cannot go on; older ones raise the second.
+REFUSED = (
+    onnxruntime.capi.onnxruntime_pybind11_state.Fail,
+    onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException,
+)
 
 
 class SilentlyFrozen(onnx_heads.Inputs):
@@ -177,7 +182,7 @@ def test_a_frozen_length_would_be_seen(monkeypatch):
         if frozen is SilentlyFrozen:
             assert largest_difference(session, "features", model, random_shapes(seed=7)) > 1e-2
         else:
-            with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="Reshape"):
+            with pytest.raises(REFUSED, match="Reshape"):
                 largest_difference(session, "features", model, random_shapes(seed=7))
 
 
@@ -235,7 +240,7 @@ def test_words_may_have_fewer_characters():
     feeds["character_ids"] = feeds["character_ids"][:, :, :5]
     np.testing.assert_allclose(session.run(["last_hidden_state"], feeds)[0], whole, atol=1e-6, rtol=0)
     feeds["character_ids"] = np.ones((2, 5, 51), dtype=np.int64)
-    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="50 by 51"):
+    with pytest.raises(REFUSED, match="50 by 51"):
         session.run(["last_hidden_state"], feeds)
 
 
