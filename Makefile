@@ -8,6 +8,8 @@ OLDEST := .venv-oldest
 
 # Two files of tests at a time.
 PYTEST_OPTIONS ?= --numprocesses 2 --dist loadfile
+# Threads and forks have a process that no other test has used before.
+ALONE := tests/test_concurrency.py
 # A number: fail when fewer percent of the lines of hf_elmo/ and conversion/ are run by the tests.
 COVERAGE ?=
 
@@ -37,7 +39,8 @@ demo: $(INSTALLED) ## senses of words with the model of the package; writes demo
 	@$(BIN)/python -m hf_elmo.scripts.demo
 
 test: $(READY) lint ## lint, type check, all tests
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
+	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(ALONE:%=--ignore=%) $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -46,7 +49,8 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)/.ready ## all tests with the oldest versions that pyproject.toml allows (Python 3.11)
-	$(OLDEST)/bin/python -m pytest $(PYTEST_OPTIONS)
+	$(OLDEST)/bin/python -m pytest $(ALONE)
+	$(OLDEST)/bin/python -m pytest $(PYTEST_OPTIONS) $(ALONE:%=--ignore=%)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -149,7 +149,7 @@ def test_an_unknown_softmax_is_refused(rows, tmp_path):
 
 def test_without_matplotlib_it_says_what_to_install(rows, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install hf-elmo\[train\]"):
+    with pytest.raises(ImportError, match=r'pip install "hf-elmo\[train\]"'):
         plot_curves(rows, tmp_path, "full")
 
 
