@@ -8,8 +8,6 @@ OLDEST := .venv-oldest
 
 # Two files of tests at a time.
 PYTEST_OPTIONS ?= --numprocesses 2 --dist loadfile
-# Threads and forks have a process that no other test has used before.
-ALONE := tests/test_concurrency.py
 # A number: fail when fewer percent of the lines of hf_elmo/ and conversion/ are run by the tests.
 COVERAGE ?=
 
@@ -39,8 +37,7 @@ demo: $(INSTALLED) ## senses of words with the model of the package; writes demo
 	@$(BIN)/python -m hf_elmo.scripts.demo
 
 test: $(READY) lint ## lint, type check, all tests
-	$(BIN)/python -m pytest $(ALONE)
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(ALONE:%=--ignore=%) $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -49,8 +46,7 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)/.ready ## all tests with the oldest versions that pyproject.toml allows (Python 3.11)
-	$(OLDEST)/bin/python -m pytest $(ALONE)
-	$(OLDEST)/bin/python -m pytest $(PYTEST_OPTIONS) $(ALONE:%=--ignore=%)
+	$(OLDEST)/bin/python -m pytest $(PYTEST_OPTIONS)
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ Shapes as in modeling_elmo.py.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -15,8 +16,39 @@ import torch
 from torch import Tensor
 
 from .configuration_elmo import ElmoConfig
+from .fast_paths import lock_of
 
 _sentence_by_sentence: ContextVar[bool] = ContextVar("sentence_by_sentence", default=False)
+
+
+class _OneThread:
+    """Computing with one thread of the processor in a part of the program, while its other parts keep theirs.
+
+    torch counts for each thread of the program by itself how many threads compute for it, and gives a new one the
+    number that was set last, whoever has set it. So that one is put back at once; only a thread that begins in
+    between has one, too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = lock_of(self)
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        if before == 1:
+            yield
+            return
+        with self._lock, ThreadPoolExecutor(1) as new:
+            of_new_threads = new.submit(torch.get_num_threads).result()
+            torch.set_num_threads(1)
+            new.submit(torch.set_num_threads, of_new_threads).result()
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+_one_thread = _OneThread()
 
 
 @contextmanager
@@ -28,13 +60,11 @@ def sentence_by_sentence() -> Iterator[None]:
     longer. Words come from no cache. What a task's head computes of the vectors is not part of it, and other
     processors and other versions of torch may round differently.
     """
-    threads = torch.get_num_threads()
     token = _sentence_by_sentence.set(True)
-    torch.set_num_threads(1)
     try:
-        yield
+        with _one_thread.here():
+            yield
     finally:
-        torch.set_num_threads(threads)
         _sentence_by_sentence.reset(token)
 
 

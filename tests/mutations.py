@@ -426,6 +426,14 @@ MUTATIONS = [
         "the cache of a stream is everybody's",
     ),
     Mutation(
+        "threads",
+        "hf_elmo/packing.py",
+        "            new.submit(torch.set_num_threads, of_new_threads).result()\n",
+        "",
+        ("tests/test_concurrency.py::test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have",),
+        "whoever reads one by one takes the other processor from threads that begin later",
+    ),
+    Mutation(
         "processes",
         "hf_elmo/fast_paths.py",
         "        owner._lock = threading.Lock()\n",

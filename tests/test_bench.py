@@ -26,17 +26,22 @@ from hf_elmo.scripts.results_table import speed_table
 CONLLU = "# text = Do n't go\n1-2\tDon't\t_\n1\tDo\tdo\n2\tn't\tnot\n2.1\tbe\t_\n3\tgo\tgo\n\n1\tHi\thi\n"
 
 
+@pytest.fixture(autouse=True)
+def threads():
+    """The programs decide how many threads torch has in their process."""
+    yield
+    torch.set_num_threads(1)
+
+
 def run_quickly(program, folder, *options) -> dict:
-    """What a benchmark writes into the folder, with torch as it was before."""
+    """What a benchmark writes into the folder."""
     name = program.__name__.rpartition(".")[2]
     threads = [] if program is bench_tokenizer else ["--threads", "1"]
     output = folder / f"{name}.json"
-    before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "_only_trying", False)
         patch.setattr("sys.argv", ["bench", "--quick", *threads, *map(str, options), "--output", str(output)])
         program.main()
-    torch.set_num_threads(before)
     figures = json.loads(output.read_text())
     words = [*threads, *(os.path.basename(option) for option in map(str, options)), "--output", output.name]
     assert figures["command"] == f"python -m hf_elmo.scripts.{name} --quick {' '.join(words)}"

@@ -13,6 +13,7 @@ from tiny import SENTENCES, random_model, tiny_config
 from hf_elmo import ElmoEmbedder, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, FeatureCache, quantize
 from hf_elmo.fast_paths import WordCache, lock_of, shared_word_cache, with_word_cache
 from hf_elmo.hub import save_hub_folder
+from hf_elmo.packing import sentence_by_sentence
 
 THREADS = 8
 PATIENCE = 120  # seconds that a child may take; one that waits for a lock that nobody holds never ends
@@ -165,6 +166,20 @@ def test_reading_one_by_one_in_some_threads_does_not_change_the_others(model, to
     differences = in_threads(work)
     assert max(differences[1::2]) == 0
     assert max(differences) <= 1e-6
+
+
+def test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have():
+    def threads_here_and_in_new_ones():
+        with ThreadPoolExecutor(1) as new:
+            return torch.get_num_threads(), new.submit(torch.get_num_threads).result()
+
+    torch.set_num_threads(2)
+    try:
+        with sentence_by_sentence(), sentence_by_sentence():
+            assert threads_here_and_in_new_ones() == (1, 2)
+        assert threads_here_and_in_new_ones() == (2, 2)
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_a_cache_of_one_thread_is_not_seen_by_another(model, tokenizer):

@@ -292,16 +292,6 @@ def test_sentence_has_the_same_bits_in_any_batch(sizes):
     assert len(model.character_encoder.cache) == 0
 
 
-def test_one_thread_reads_sentences_by_themselves():
-    torch.set_num_threads(2)
-    try:
-        with sentence_by_sentence():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-
-
 @torch.no_grad()
 def test_sentences_by_themselves_are_those_of_a_batch_up_to_rounding():
     model, inputs = warm_model(), encode([*SENTENCES, ""])
