@@ -11,9 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging
-
 from hf_elmo.cli import Command
+from hf_elmo.messages import no_bars
 from hf_elmo.model_card import UNKNOWN_LICENSE
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -126,7 +125,7 @@ def _convert(arguments: argparse.Namespace, dialect: str | None = None) -> None:
     progress = None if arguments.quiet else _tell
     # Refuses what cannot be before anything is unpacked.
     tell = Destination(arguments.output, arguments.license, arguments.language, arguments.overwrite, progress).tell
-    with _progress_bars(not arguments.quiet), ExitStack() as stack:
+    with no_bars(arguments.quiet), ExitStack() as stack:
         if arguments.source is None:
             source = _named_source(arguments, dialect or "")
         else:
@@ -248,7 +247,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    with _progress_bars(not arguments.quiet), warnings.catch_warnings(record=True) as caught:
+    with no_bars(arguments.quiet), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         report = export_allennlp(arguments.folder, arguments.output, overwrite=arguments.overwrite)
     for warning in caught:
@@ -258,19 +257,6 @@ def _export(arguments: argparse.Namespace) -> None:
 
 def _tell(text: str) -> None:
     print(f"hf-elmo: {text}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _progress_bars(shown: bool) -> Iterator[None]:
-    """Shows or hides the bars of transformers, and leaves that setting as it was."""
-    before = logging.is_progress_bar_enabled()
-    if not shown:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if before and not shown:
-            logging.enable_progress_bar()
 
 
 # --- Commands --------------------------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ import onnx
 import onnxruntime
 import torch
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 from hf_elmo import elmo_batches, elmo_onnx, elmo_server
 from hf_elmo.cli import Command
 from hf_elmo.elmo_onnx import MODEL_FILE, ElmoOnnx
 from hf_elmo.hub import check_place, finish_hub_folder, new_folder
+from hf_elmo.messages import no_bars, only_errors
 from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
 from hf_elmo.modeling_elmo_heads import (
     ElmoForMultipleChoice,
@@ -156,16 +156,13 @@ def load_for_task(folder: str | os.PathLike[str], task: Task | None) -> tuple[El
         task = ARCHITECTURES[saved]
     if task != "features" and ARCHITECTURES.get(saved) != task:
         raise ValueError(f"{folder} holds a {saved}, which has no weights for --task {task}.")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # a head is left out on purpose
     try:
-        loaded: Any = MODELS[task][0].from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-        )
+        with only_errors():  # a head is left out on purpose
+            loaded: Any = MODELS[task][0].from_pretrained(
+                folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+            )
     except SafetensorError as error:
         raise ValueError(f"The weights of {folder} cannot be read; get them again. ({error})") from error
-    finally:
-        logging.set_verbosity(verbosity)
     model, report = loaded
     # The mix of a model that was trained without a task weighs all layers the same.
     missing = sorted(name for name in report["missing_keys"] if ".mixes." not in f".{name}")
@@ -407,10 +404,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         report = export_onnx(
             arguments.folder,
             arguments.output,
@@ -419,9 +413,6 @@ def _run(arguments: argparse.Namespace) -> None:
             float16=arguments.fp16_storage,
             overwrite=arguments.overwrite,
         )
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
     print(report)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.hub import check_place, finish_hub_folder, new_folder, save_model_files, sha256_of
+from hf_elmo.messages import no_bars
 from hf_elmo.model_card import check_language, check_license, converted_model_card
 from hf_elmo.modeling_elmo import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -97,7 +98,8 @@ class Destination:
             self.tell("writing the model")
             save_model_files(make_model(), tokenizer, folder)
             self.tell("verifying it against the source")
-            parity = verify(folder)
+            with no_bars():
+                parity = verify(folder)
             config = ElmoConfig.from_pretrained(folder)
             card = converted_model_card(
                 self.output.resolve().name,

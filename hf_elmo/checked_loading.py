@@ -20,10 +20,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers.utils import logging
 
 from .configuration_elmo import LARGEST_FILE, ElmoConfig
 from .hub import verify_checksums
+from .messages import only_errors
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .modeling_elmo_heads import (
     ElmoForMultipleChoice,
@@ -292,14 +292,10 @@ def _folder_of(name_or_path: str | os.PathLike[str], options: dict[str, Any], wh
 def _load(
     folder: Path, model_class: type[ElmoPreTrainedModel], own_class: type[ElmoPreTrainedModel], options: dict[str, Any]
 ) -> Any:
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what is wrong is told here, and a head may be left out on purpose
-    try:
+    with only_errors():  # what is wrong is told here, and a head may be left out on purpose
         model, report = model_class.from_pretrained(
             folder, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True, **options
         )
-    finally:
-        logging.set_verbosity(verbosity)
     made_up = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
     if made_up:
         raise ValueError(

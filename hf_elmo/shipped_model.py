@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
-from transformers.utils import logging
 
+from .messages import only_errors
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
@@ -45,14 +45,11 @@ def load_mini(model_class: type[Model] = ElmoModel, **options: Any) -> tuple[Mod
     if not (isinstance(model_class, type) and issubclass(model_class, ElmoPreTrainedModel)):
         raise ValueError(f"model_class={model_class!r} is not possible: give a class of hf_elmo, such as ElmoModel.")
     check_mini()
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # a softmax that is left out and a head that is fresh are what was asked for
     try:
-        model: Any = model_class.from_pretrained(ELMO_MINI, use_safetensors=True, **options)
+        with only_errors():  # a softmax that is left out and a head that is fresh are what was asked for
+            model: Any = model_class.from_pretrained(ELMO_MINI, use_safetensors=True, **options)
     except SafetensorError as error:
         raise ValueError(f"The weights of {ELMO_MINI} cannot be read; install hf-elmo again. ({error})") from error
-    finally:
-        logging.set_verbosity(verbosity)
     return model.eval(), ElmoTokenizer.from_pretrained(ELMO_MINI)
 
 

@@ -50,8 +50,16 @@ Status: TypeAlias = Literal["ok", "warning", "FAILED", "not done"]
 # What loaders of other programs take for pickles, which run code when they are read.
 PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth", ".th")
 
-# Fields that transformers writes into a config and takes out again before the class sees them.
-OTHER_FIELDS = {"_name_or_path", "auto_map", "model_type", "num_labels", "torch_dtype", "output_attentions"}
+# Fields that transformers writes into a config and takes out again before the class sees them; Trainer, the last one.
+OTHER_FIELDS = {
+    "_name_or_path",
+    "auto_map",
+    "model_type",
+    "num_labels",
+    "torch_dtype",
+    "output_attentions",
+    "use_cache",
+}
 
 GET_AGAIN = "get the folder again"
 REPORT = "report this as a bug of hf-elmo"

@@ -30,6 +30,7 @@ from hf_elmo.conversion.verify import load_config
 from hf_elmo.corpus import CorpusReader
 from hf_elmo.embedder import ElmoEmbedder
 from hf_elmo.hub import CARD, check_place, finish_hub_folder, new_folder, save_model_files
+from hf_elmo.messages import no_bars
 from hf_elmo.model_card import _block, _code, _table
 
 from .arguments import add_errors_argument
@@ -105,14 +106,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     device = _device(arguments.device)
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         report = _align(arguments, device)
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
     print(f"{report}\naligned model: {arguments.output}")
 
 

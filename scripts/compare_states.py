@@ -25,6 +25,7 @@ from hf_elmo import ElmoConfig, ElmoEmbedder, ElmoForPreTraining, ElmoState, Elm
 from hf_elmo.cli import Command
 from hf_elmo.corpus import CorpusReader
 from hf_elmo.embedder import STATES, State
+from hf_elmo.messages import no_bars
 from hf_elmo.perplexity import Perplexity, PerplexitySums
 from hf_elmo.pictures import COLOURS, MARKERS, _figure, _save, _tidy, check_matplotlib
 from hf_elmo.probing import EPOCHS, layer_vectors, train_probe
@@ -191,14 +192,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     _check(arguments)
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         results = _measure(arguments)
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
     print("\n".join(_tables(results)))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

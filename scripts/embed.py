@@ -51,6 +51,7 @@ from hf_elmo.embedding_files import (
     write_json,
 )
 from hf_elmo.hub import sha256_of
+from hf_elmo.messages import no_bars
 from hf_elmo.quantization import QUANTIZATIONS
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.text_files import BYTE_ORDER_MARK, COMPRESSED, find_files, open_text
@@ -500,14 +501,10 @@ def _run(arguments: argparse.Namespace) -> None:
         writer_options=WriterOptions(arguments.pooling is not None, arguments.forget_sentences),
     )
     processes = _Processes()
-    silenced = logging.is_progress_bar_enabled() and (arguments.quiet or not processes.is_main)
-    if silenced:
-        logging.disable_progress_bar()
     try:
-        _embed(arguments, source, job, processes)
+        with no_bars(arguments.quiet or not processes.is_main):
+            _embed(arguments, source, job, processes)
     finally:
-        if silenced:
-            logging.enable_progress_bar()
         processes.end()
 
 

@@ -33,6 +33,7 @@ from hf_elmo.cli import Command
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.feature_cache import FeatureCache
+from hf_elmo.hub import check_place, finish_folder, new_folder, save_model_files
 from hf_elmo.modeling_elmo_heads import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTaskModel
 from hf_elmo.shipped_model import MINI_NAME, model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -55,6 +56,7 @@ from .task_metrics import accuracy, entity_scores, macro_f1, mean_and_deviation,
 
 IGNORED = -100
 RESULTS = "results.json"
+MODEL = "model"  # the folder of the best seed
 SCORES = ("accuracy", "precision", "recall", "f1", "macro_f1")
 
 
@@ -320,6 +322,7 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
     results_file = output / RESULTS
     if results_file.exists() and not arguments.overwrite:
         raise FileExistsError(f"{results_file} exists. Choose another folder, or give --overwrite.")
+    check_place(output / MODEL, arguments.overwrite)
     output.mkdir(parents=True, exist_ok=True)
     for data in (task.train, task.dev):
         print(data.describe(), file=sys.stderr)
@@ -352,8 +355,9 @@ def finetune(task: Task, arguments: argparse.Namespace) -> None:
         print(f"seed {seed}: {task.metric} {scores[task.metric]:.4f} after {minutes:.1f} minutes", file=sys.stderr)
         if scores[task.metric] > best:
             best = scores[task.metric]
-            model.save_pretrained(output / "model")
-            tokenizer.save_pretrained(output / "model")
+            with new_folder(output / MODEL, overwrite=True) as folder:
+                save_model_files(model, tokenizer, folder)
+                finish_folder(folder)
         _write(results_file, _results(task, arguments, model, by_seed))
     summary = _summary(by_seed)[task.metric]
     deviation = summary["standard_deviation"]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
+from hf_elmo.messages import no_bars, only_errors
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.pictures import check_matplotlib, plot_layer_weights
 from hf_elmo.shipped_model import MINI_NAME, model_folder, name_of_folder
@@ -43,14 +43,11 @@ def read_mixes(folder: Path, name: str) -> list[Mix]:
     config = load_config(folder)
     if not config.use_elmo:
         raise ValueError(f"{folder} holds a model without ELMo (use_elmo=False), which has no layers to mix.")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # a head is left out on purpose
     try:
-        model: Any = ElmoModel.from_pretrained(folder, use_safetensors=True)
+        with only_errors():  # a head is left out on purpose
+            model: Any = ElmoModel.from_pretrained(folder, use_safetensors=True)
     except SafetensorError as error:
         raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
-    finally:
-        logging.set_verbosity(verbosity)
     count = len(model.mixes) or 1
     mixes = []
     for number in range(count):
@@ -102,14 +99,9 @@ def _run(arguments: argparse.Namespace) -> None:
         check_output(output, arguments.overwrite)
     if arguments.plot is not None:
         check_matplotlib()
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        names = names_of(arguments.models)
+    names = names_of(arguments.models)
+    with no_bars():
         mixes = [mix for folder, name in zip(arguments.models, names, strict=True) for mix in read_mixes(folder, name)]
-    finally:
-        if bars:
-            logging.enable_progress_bar()
     if arguments.plot is not None:
         plot_layer_weights({mix.name: mix.weights for mix in mixes}, arguments.plot)
     print(_table(mixes))

@@ -8,11 +8,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformers.utils import logging
-
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.embedder import ElmoEmbedder, Text
+from hf_elmo.messages import no_bars
 from hf_elmo.neighbors import SHOWN_WIDTH, Neighbors, nearest_contexts
 from hf_elmo.pictures import check_matplotlib, plot_neighbors
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
@@ -83,10 +82,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _search(folder: Path, arguments: argparse.Namespace) -> Neighbors:
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         embedder = ElmoEmbedder.from_pretrained(folder, device=_device(arguments.device))
         return nearest_contexts(
             embedder,
@@ -98,9 +94,6 @@ def _search(folder: Path, arguments: argparse.Namespace) -> Neighbors:
             same_word=arguments.same_word,
             show_progress=False if arguments.quiet else None,
         )
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
 
 
 def _texts(files: list[Path], split_words: bool, errors: str) -> Iterator[Text]:

@@ -33,7 +33,6 @@ from accelerate.utils import set_seed
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import get_scheduler
-from transformers.utils import logging
 
 from hf_elmo.checkpoints import CheckpointFolder, load_tree, save_tree
 from hf_elmo.cli import Command
@@ -41,6 +40,7 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.continuation import start_from
 from hf_elmo.corpus_check import CorpusReport, check_corpus
 from hf_elmo.hub import finish_folder, finish_hub_folder, new_folder, save_model_files
+from hf_elmo.messages import no_bars
 from hf_elmo.model_card import CorpusFacts, HeldOutFigures, TrainingFacts, pretrained_model_card
 from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining, ElmoForPreTrainingOutput
@@ -89,9 +89,7 @@ def pretrain(settings: PretrainingSettings, resume: bool = False) -> ElmoForPreT
         run = Run(accelerator, settings, stack, resume)
         run.say(f"{settings}\n")
         run.prepare()
-        if logging.is_progress_bar_enabled():  # from here on, one bar is enough
-            logging.disable_progress_bar()
-            stack.callback(logging.enable_progress_bar)
+        stack.enter_context(no_bars())  # from here on, one bar is enough
         if resume:
             run.go_back_to_checkpoint()
         else:

@@ -13,7 +13,6 @@ import math
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from transformers.utils import logging
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.embedder import ElmoEmbedder
+from hf_elmo.messages import no_bars
 from hf_elmo.pictures import check_matplotlib, plot_layers
 from hf_elmo.probing import EPOCHS, layer_vectors, random_embedder, static_vectors, train_probe
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
@@ -123,7 +123,7 @@ def _run_pos(arguments: argparse.Namespace) -> None:
         arguments.epochs,
         not arguments.quiet,
     )
-    with _progress(not arguments.quiet):
+    with no_bars(arguments.quiet):
         systems = {TRAINED: probe.score_layers(_load(arguments), arguments.seeds, TRAINED)}
         if arguments.random:
             by_seed = [
@@ -211,7 +211,7 @@ def _run_wsd(arguments: argparse.Namespace) -> None:
             sentences, layers="all", is_split_into_words=True, show_progress=progress
         )
 
-    with _progress(not arguments.quiet):
+    with no_bars(arguments.quiet):
         systems = {TRAINED: probe.score(stream(_load(arguments)))}
         if arguments.random:
             by_seed = [probe.score(stream(_random(arguments, seed))) for seed in arguments.seeds]
@@ -280,18 +280,6 @@ def _random(arguments: argparse.Namespace, seed: int) -> ElmoEmbedder:
 
 def _word_vectors(arguments: argparse.Namespace, words: set[str]) -> WordVectors:
     return load_word_vectors(arguments.word_vectors, progress=not arguments.quiet).restrict(words)
-
-
-@contextmanager
-def _progress(shown: bool) -> Iterator[None]:
-    silenced = not shown and logging.is_progress_bar_enabled()
-    if silenced:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if silenced:
-            logging.enable_progress_bar()
 
 
 def _report(

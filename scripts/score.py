@@ -18,6 +18,7 @@ from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.cli import Command
+from hf_elmo.messages import no_bars
 from hf_elmo.pictures import check_matplotlib
 from hf_elmo.scoring import BATCH_TOKENS, DIRECTIONS, ScoreTotals, SentenceScore, Text
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
@@ -74,14 +75,8 @@ def add_batch_argument(parser: argparse.ArgumentParser) -> None:
 def load_model(arguments: argparse.Namespace) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """The language model that is asked for, on its device, and its tokenizer."""
     device = _device(arguments.device)
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         model, tokenizer = load_language_model(model_folder(arguments.model))
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
     cast(torch.nn.Module, model).to(device)
     return model, tokenizer
 

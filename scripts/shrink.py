@@ -5,11 +5,10 @@
 import argparse
 from pathlib import Path
 
-from transformers.utils import logging
-
 from hf_elmo.checked_loading import load_config
 from hf_elmo.cli import Command
 from hf_elmo.half_storage import HALF_PRECISIONS, shrink
+from hf_elmo.messages import no_bars
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 
 
@@ -28,14 +27,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     load_config(arguments.folder)  # says what is wrong with a folder of something else
-    silenced = arguments.quiet and logging.is_progress_bar_enabled()
-    if silenced:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         print(shrink(arguments.folder, arguments.output, arguments.dtype, arguments.overwrite))
-    finally:
-        if silenced:
-            logging.enable_progress_bar()
 
 
 SHRINK = Command(

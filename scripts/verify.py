@@ -5,9 +5,8 @@
 import argparse
 import json
 
-from transformers.utils import logging
-
 from hf_elmo.cli import Command
+from hf_elmo.messages import no_bars
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.verify import check_folder
 from hf_elmo.vocabulary import check_output
@@ -23,14 +22,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         check_output(arguments.json, arguments.overwrite)
-    silenced = arguments.quiet and logging.is_progress_bar_enabled()
-    if silenced:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         report = check_folder(model_folder(arguments.folder))
-    finally:
-        if silenced:
-            logging.enable_progress_bar()
     print(report)
     if arguments.json is not None:
         record = {"command": command_line("hf-elmo"), **report.to_dict(), "folder": arguments.folder}

@@ -5,9 +5,8 @@
 import argparse
 from pathlib import Path
 
-from transformers.utils import logging
-
 from hf_elmo.cli import Command
+from hf_elmo.messages import no_bars
 from hf_elmo.vocabulary import build_vocabulary, check_output, count_words
 
 from .arguments import add_errors_argument
@@ -40,14 +39,8 @@ def _run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--min-count {arguments.min_count} is not possible: it must be 1 or more.")
     if arguments.max_words is not None and arguments.max_words < 1:
         raise ValueError(f"--max-words {arguments.max_words} is not possible: it must be 1 or more.")
-    before = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         counts = count_words(arguments.text, processes=arguments.processes, errors=arguments.errors)
-    finally:
-        if before and arguments.quiet:
-            logging.enable_progress_bar()
     vocabulary = build_vocabulary(counts, min_count=arguments.min_count, max_words=arguments.max_words)
     vocabulary.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.counts is not None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 import hf_elmo
 from hf_elmo import ElmoEmbedder, ElmoPreTrainedModel, ElmoTokenizer
@@ -18,6 +17,7 @@ from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.corpus import CorpusReader
 from hf_elmo.hub import CARD, check_place, finish_hub_folder, new_folder, save_model_files
+from hf_elmo.messages import no_bars
 from hf_elmo.model_card import _block, _code
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.warm_state import MAX_SENTENCES, WarmState, warm_state, with_warm_state
@@ -92,15 +92,9 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.max_sentences < 1:
         raise ValueError(f"--max-sentences {arguments.max_sentences} is not possible: it must be 1 or more.")
     device = _device(arguments.device)
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         state = state_of_text(arguments, arguments.model, arguments.text, arguments.max_sentences, device)
         _save(arguments, state)
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
     print(f"{state.report}, on {device}\nmodel with a warm state: {arguments.output}")
 
 

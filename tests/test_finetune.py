@@ -12,6 +12,7 @@ from transformers import pipeline
 
 from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from hf_elmo.cli import main
+from hf_elmo.verify import check_folder
 
 TAGGED = """-DOCSTART- -X- O O
 
@@ -92,6 +93,20 @@ def test_a_tagger_learns_and_serves(folder, tmp_path):
     found = [(entity["entity_group"], entity["word"]) for entity in tag("Mary sleeps")]
     assert [word for _, word in found] == ["Mary"]
     assert tag.model.config.crf_scheme == "BIOES"
+
+    warnings = [check.name for check in check_folder(tmp_path / "out/model").checks if check.status != "ok"]
+    assert warnings == ["files"]  # has no card
+
+
+def test_a_model_that_somebody_else_put_there_is_kept(folder, tmp_path, capsys):
+    kept = tmp_path / "out/model/notes.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    command = ["finetune", "tag", "--train", folder / "tagged.txt", "--dev", folder / "tagged.txt", "--overwrite"]
+    command += ["--word-vectors", folder / "vectors.txt", "--output", tmp_path / "out"]
+    assert main([str(word) for word in command]) == 1
+    assert "holds 'notes.txt', which was not written by hf-elmo" in capsys.readouterr().err
+    assert kept.read_text() == "mine"
 
 
 @pytest.mark.slow
