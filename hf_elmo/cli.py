@@ -167,6 +167,15 @@ def _similar(word: str, words: list[str]) -> str:
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks the lines of a description, which is one paragraph, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
 def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
     """The parser for these arguments: all subcommands by name, the one that is asked for with its arguments.
 
@@ -181,7 +190,7 @@ def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
         usage="hf-elmo [-h] [--version] command ...",
         description="ELMo as a Hugging Face model.",
         epilog=f"{_list_of_commands()}\n\n{HELP}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action="version", version=f"hf-elmo {__version__}")
     choices = {"": parser.add_subparsers(prog="hf-elmo", metavar="command", required=True, help=argparse.SUPPRESS)}
@@ -206,7 +215,7 @@ def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
             name,
             description=command.description,
             epilog=f"examples:\n{command.examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
             parents=[common],
             **shown,
         )

@@ -124,9 +124,23 @@ def _common_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--task-lstm-layers", type=int, default=1, metavar="N", help="(default: %(default)s)")
     model.add_argument("--elmo-at-output", action="store_true", help="put ELMo behind the task's LSTM, too")
     model.add_argument("--layers", default="mix", metavar="WHICH", help="mix, top, average or a number (default: mix)")
-    model.add_argument("--mix-l2", type=float, default=0.0, metavar="LAMBDA", help="(default: %(default)s)")
-    model.add_argument("--elmo-dropout", type=float, default=0.5, metavar="P", help="(default: %(default)s)")
-    model.add_argument("--task-dropout", type=float, default=0.5, metavar="P", help="(default: %(default)s)")
+    model.add_argument(
+        "--mix-l2",
+        type=float,
+        default=0.0,
+        metavar="LAMBDA",
+        help="penalty on the weights of the mix, which keeps them near to an average (default: %(default)s)",
+    )
+    model.add_argument(
+        "--elmo-dropout", type=float, default=0.5, metavar="P", help="of the vectors of ELMo (default: %(default)s)"
+    )
+    model.add_argument(
+        "--task-dropout",
+        type=float,
+        default=0.5,
+        metavar="P",
+        help="before and behind the LSTM of the task (default: %(default)s)",
+    )
     model.add_argument(
         "--train-bilm", action="store_true", help="let the biLM learn, slower below, thawed from the top"
     )
