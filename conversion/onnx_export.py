@@ -15,13 +15,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from safetensors import SafetensorError
 
 from hf_elmo import elmo_batches, elmo_onnx, elmo_server
 from hf_elmo.cli import Command
 from hf_elmo.elmo_onnx import MODEL_FILE, ElmoOnnx
 from hf_elmo.hub import check_place, finish_hub_folder, new_folder
-from hf_elmo.messages import no_bars, only_errors
+from hf_elmo.messages import no_bars, reading_weights
 from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
 from hf_elmo.modeling_elmo_heads import (
     ElmoForMultipleChoice,
@@ -156,13 +155,10 @@ def load_for_task(folder: str | os.PathLike[str], task: Task | None) -> tuple[El
         task = ARCHITECTURES[saved]
     if task != "features" and ARCHITECTURES.get(saved) != task:
         raise ValueError(f"{folder} holds a {saved}, which has no weights for --task {task}.")
-    try:
-        with only_errors():  # a head is left out on purpose
-            loaded: Any = MODELS[task][0].from_pretrained(
-                folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-            )
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get them again. ({error})") from error
+    with reading_weights(folder, "get them again"):  # a head is left out on purpose
+        loaded: Any = MODELS[task][0].from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+        )
     model, report = loaded
     # The mix of a model that was trained without a task weighs all layers the same.
     missing = sorted(name for name in report["missing_keys"] if ".mixes." not in f".{name}")

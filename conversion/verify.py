@@ -9,9 +9,9 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from hf_elmo.checked_loading import load_config as load_config
+from hf_elmo.messages import reading_weights
 from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -128,12 +128,10 @@ def load_exactly(folder: str | os.PathLike[str], dtype: torch.dtype, model_class
     Raises:
         ValueError: If that is not so; names the weights. transformers itself would load such a folder.
     """
-    try:
+    with reading_weights(folder):  # what is missing is told here
         loaded: Any = model_class.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True
         )
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
     model, loading = loaded
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if loading[kind]:

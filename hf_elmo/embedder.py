@@ -22,14 +22,13 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers.utils import logging
 
 from .configuration_elmo import ElmoConfig
 from .fast_paths import WordCache, with_word_cache
 from .feature_cache import _evaluating
-from .messages import only_errors
+from .messages import reading_weights
 from .modeling_elmo import ElmoModel
 from .packing import ElmoState, PackedWords, sentence_by_sentence
 from .quantization import Quantization
@@ -178,13 +177,10 @@ class ElmoEmbedder:
         if quantize is not None and dtype is None:
             dtype = torch.float32
         wanted = "auto" if dtype is None else _dtype(dtype)
-        try:
-            with only_errors():  # what is missing is told here, and a head is left out on purpose
-                loaded: Any = ElmoModel.from_pretrained(
-                    name_or_path, dtype=wanted, use_safetensors=True, output_loading_info=True, **options
-                )
-        except SafetensorError as error:
-            raise ValueError(f"The weights of {name_or_path} cannot be read; get them again. ({error})") from error
+        with reading_weights(name_or_path, "get them again"):  # what is missing is told here
+            loaded: Any = ElmoModel.from_pretrained(
+                name_or_path, dtype=wanted, use_safetensors=True, output_loading_info=True, **options
+            )
         model, report = loaded
         # The mix of a model that was trained without a task weighs all layers the same.
         missing = sorted(name for name in report["missing_keys"] if not name.startswith("mixes."))

@@ -1,10 +1,12 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What transformers shows and tells while it works, switched off for a part of a program."""
+"""What transformers shows and tells while it works, hidden or put into other words."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 
@@ -23,10 +25,20 @@ def no_bars(hidden: bool = True) -> Iterator[None]:
 
 @contextmanager
 def only_errors() -> Iterator[None]:
-    """Tells errors only, where what a load report would say is on purpose or told better, and leaves the setting."""
+    """Hides reports of what was missing or left out, where it is on purpose or told better, and leaves the setting."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def reading_weights(name_or_path: str | os.PathLike[str], advice: str = "get the folder again") -> Iterator[None]:
+    """The same while weights are loaded, and an error that a user understands if their file is damaged."""
+    with only_errors():
+        try:
+            yield
+        except SafetensorError as error:
+            raise ValueError(f"The weights of {name_or_path} cannot be read; {advice}. ({error})") from error

@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError
-
-from .messages import only_errors
+from .messages import reading_weights
 from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
@@ -45,11 +43,8 @@ def load_mini(model_class: type[Model] = ElmoModel, **options: Any) -> tuple[Mod
     if not (isinstance(model_class, type) and issubclass(model_class, ElmoPreTrainedModel)):
         raise ValueError(f"model_class={model_class!r} is not possible: give a class of hf_elmo, such as ElmoModel.")
     check_mini()
-    try:
-        with only_errors():  # a softmax that is left out and a head that is fresh are what was asked for
-            model: Any = model_class.from_pretrained(ELMO_MINI, use_safetensors=True, **options)
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {ELMO_MINI} cannot be read; install hf-elmo again. ({error})") from error
+    with reading_weights(ELMO_MINI, "install hf-elmo again"):  # a head may be fresh
+        model: Any = model_class.from_pretrained(ELMO_MINI, use_safetensors=True, **options)
     return model.eval(), ElmoTokenizer.from_pretrained(ELMO_MINI)
 
 

@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from safetensors import SafetensorError
 from transformers import EarlyStoppingCallback, EvalPrediction, Trainer, TrainingArguments, set_seed
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.utils import is_accelerate_available, logging
+from transformers.utils import is_accelerate_available
 
 from hf_elmo.cli import Command
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.feature_cache import FeatureCache
 from hf_elmo.hub import check_place, finish_folder, new_folder, save_model_files
+from hf_elmo.messages import reading_weights
 from hf_elmo.modeling_elmo_heads import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTaskModel
 from hf_elmo.shipped_model import MINI_NAME, model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -458,16 +458,10 @@ def _on_bilm(folder: Path, model_class: type[ElmoTaskModel], config: ElmoConfig)
 
     That is what is asked for, so it is not reported. A biLM that is not whole is an error.
     """
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
+    with reading_weights(folder):
         model, report = model_class.from_pretrained(
             folder, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
-    finally:
-        logging.set_verbosity(verbosity)
     of_bilm = {name.partition(".")[0] for name in model.elmo.state_dict()} - {"mixes"}
     for problem, names in (("lacks", report["missing_keys"]), ("has unknown", report["unexpected_keys"])):
         wrong = sorted(name for name in names if name.removeprefix("elmo.").partition(".")[0] in of_bilm)

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
-from hf_elmo.messages import no_bars, only_errors
+from hf_elmo.messages import no_bars, reading_weights
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.pictures import check_matplotlib, plot_layer_weights
 from hf_elmo.shipped_model import MINI_NAME, model_folder, name_of_folder
@@ -43,11 +41,8 @@ def read_mixes(folder: Path, name: str) -> list[Mix]:
     config = load_config(folder)
     if not config.use_elmo:
         raise ValueError(f"{folder} holds a model without ELMo (use_elmo=False), which has no layers to mix.")
-    try:
-        with only_errors():  # a head is left out on purpose
-            model: Any = ElmoModel.from_pretrained(folder, use_safetensors=True)
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
+    with reading_weights(folder):  # a head is left out on purpose
+        model: Any = ElmoModel.from_pretrained(folder, use_safetensors=True)
     count = len(model.mixes) or 1
     mixes = []
     for number in range(count):

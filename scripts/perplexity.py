@@ -9,30 +9,23 @@ import os
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from transformers.utils import logging
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
+from hf_elmo.messages import no_bars, reading_weights
 from hf_elmo.perplexity import HOW, MAX_SENTENCE_WORDS, Perplexity, evaluate_perplexity
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.vocabulary import check_output
 
-from .arguments import add_errors_argument, add_report_arguments
+from .arguments import add_errors_argument, add_report_arguments, command_line
 
 
 def load_language_model(folder: str | os.PathLike[str]) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """The model of a folder and its tokenizer; refuses a folder without the weights of the softmax."""
     load_config(folder)  # says what is wrong with a folder of something else
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what is missing is told here
-    try:
+    with reading_weights(folder):  # what is missing is told here
         loaded: Any = ElmoForPreTraining.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
-    finally:
-        logging.set_verbosity(verbosity)
     model, report = loaded
     missing = sorted(report["missing_keys"])
     if any(name.startswith("softmax.") for name in missing):
@@ -85,10 +78,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         check_output(arguments.json, arguments.overwrite)
     device = _device(arguments.device)
-    bars = logging.is_progress_bar_enabled()
-    if arguments.quiet:
-        logging.disable_progress_bar()
-    try:
+    with no_bars(arguments.quiet):
         model, tokenizer = load_language_model(model_folder(arguments.model))
         cast(torch.nn.Module, model).to(device)
         perplexity = evaluate_perplexity(
@@ -103,9 +93,6 @@ def _run(arguments: argparse.Namespace) -> None:
             num_workers=arguments.num_workers,
             show_progress=not arguments.quiet,
         )
-    finally:
-        if bars and arguments.quiet:
-            logging.enable_progress_bar()
     if not math.isfinite(perplexity.both):
         raise ValueError(f"The perplexity of {arguments.model} is {perplexity.both}: its weights are damaged.")
     print(f"model: {arguments.model}\n{perplexity}, on {device}")
@@ -125,6 +112,7 @@ def _device(name: str | None) -> torch.device:
 def _record(arguments: argparse.Namespace, perplexity: Perplexity) -> dict[str, Any]:
     """The figures and what they depend on."""
     return {
+        "command": command_line("hf-elmo"),
         "model": arguments.model,
         "text": arguments.text,
         "softmax": "full",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 import hf_elmo
 from hf_elmo import ElmoEmbedder, ElmoPreTrainedModel, ElmoTokenizer
@@ -17,7 +16,7 @@ from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.corpus import CorpusReader
 from hf_elmo.hub import CARD, check_place, finish_hub_folder, new_folder, save_model_files
-from hf_elmo.messages import no_bars
+from hf_elmo.messages import no_bars, reading_weights
 from hf_elmo.model_card import _block, _code
 from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.warm_state import MAX_SENTENCES, WarmState, warm_state, with_warm_state
@@ -36,10 +35,8 @@ def load_as_saved(folder: str | os.PathLike[str]) -> ElmoPreTrainedModel:
     model_class = getattr(hf_elmo, names[0], None)
     if not (isinstance(model_class, type) and issubclass(model_class, ElmoPreTrainedModel)):
         raise ValueError(f"{folder} holds a {names[0]}, which is no model of hf-elmo.")
-    try:
+    with reading_weights(folder):  # what is missing is told here
         loaded: Any = model_class.from_pretrained(folder, dtype="auto", use_safetensors=True, output_loading_info=True)
-    except SafetensorError as error:
-        raise ValueError(f"The weights of {folder} cannot be read; get the folder again. ({error})") from error
     model, report = loaded
     if report["missing_keys"]:
         raise ValueError(f"{folder} lacks weights: {', '.join(sorted(report['missing_keys'])[:5])}. Get them again.")
