@@ -7,6 +7,7 @@ terabytes. So every member of an archive is looked at first, one that no honest 
 whole, and only regular files that the caller asks for are written, into a folder that is private and new.
 """
 
+import errno
 import gzip
 import io
 import os
@@ -16,6 +17,7 @@ import tarfile
 import tempfile
 import unicodedata
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -64,7 +66,7 @@ def archive_kind(path: str | os.PathLike[str]) -> ArchiveKind | None:
         try:
             with gzip.open(path) as unpacked:
                 begin = unpacked.read(TAR_MARK_AT + len(TAR_MARK))
-        except (EOFError, OSError, ValueError):
+        except (EOFError, OSError, ValueError, zlib.error):
             return None
         return "tar.gz" if begin[TAR_MARK_AT:] == TAR_MARK else None
     return None
@@ -312,7 +314,7 @@ def _errors_of_archives(path: Path) -> Iterator[None]:
     except (_RefusedError, MemoryError):
         raise
     except OSError as error:
-        if error.errno is not None:
+        if error.errno not in (None, errno.EINVAL):  # the second one: the archive names a place that cannot be
             raise
         raise _damaged(path, error) from error
     except Exception as error:  # a damaged or hostile archive can raise anything

@@ -7,6 +7,7 @@ before it is run: the few functions that make tensors are all it may name. Then 
 and what comes out must be exactly what the caller expects.
 """
 
+import errno
 import math
 import os
 import pickle
@@ -152,9 +153,9 @@ def _load(path: Path, allowed: frozenset[str], needed: int) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the age of the format
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, KeyboardInterrupt):
-        raise
     except Exception as error:  # a damaged or hostile file can raise anything
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # the fault of the disk
+            raise
         raise ValueError(
             f"{path} cannot be read as weights that torch.save wrote, so nothing of it was used: {_reason(error)} Get "
             "the file again, from where you trust it."

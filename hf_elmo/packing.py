@@ -5,6 +5,7 @@
 Shapes as in modeling_elmo.py.
 """
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,11 +27,12 @@ class _OneThread:
 
     torch counts for each thread of the program by itself how many threads compute for it, and gives a new one the
     number that was set last, whoever has set it. So that one is put back at once; only a thread that begins in
-    between has one, too.
+    between has another, too.
     """
 
     def __init__(self) -> None:
         self._lock = lock_of(self)
+        self._used_several = False
 
     @contextmanager
     def here(self) -> Iterator[None]:
@@ -38,17 +40,32 @@ class _OneThread:
         if before == 1:
             yield
             return
-        with self._lock, ThreadPoolExecutor(1) as new:
-            of_new_threads = new.submit(torch.get_num_threads).result()
-            torch.set_num_threads(1)
-            new.submit(torch.set_num_threads, of_new_threads).result()
+        self._set(1)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            self._set(before)
+
+    def _set(self, threads: int) -> None:
+        with self._lock, ThreadPoolExecutor(1) as new:
+            of_new_threads = new.submit(torch.get_num_threads).result()
+            torch.set_num_threads(threads)
+            new.submit(torch.set_num_threads, of_new_threads).result()
+
+    def in_a_fork(self) -> None:
+        """Without it, a forked process waits for ever for the threads of the processor that only its parent has."""
+        if self._used_several:
+            torch.set_num_threads(1)
+
+    def note_threads(self) -> None:
+        """Remembers whether models of this process have computed with several threads."""
+        if torch.get_num_threads() > 1:
+            self._used_several = True
 
 
 _one_thread = _OneThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread.in_a_fork)
 
 
 @contextmanager
@@ -186,6 +203,7 @@ class PackedWords:
     @torch.compiler.disable
     def parts_of(cls, mask: Tensor) -> list["PackedWords"]:
         """What is read of a batch at a time: all of it, or within `sentence_by_sentence` each sentence by itself."""
+        _one_thread.note_threads()
         rows = mask.any(dim=1).nonzero().flatten().tolist() if reads_sentence_by_sentence() else []
         if len(mask) < 2 or not rows:
             return [cls.from_mask(mask)]

@@ -119,7 +119,10 @@ class Vocabulary:
             found = ", ".join(f"{word} {count:,} times" for word, count in sorted(self.counts.reserved.items()))
             lines.append(f"not counted as words, as they have a meaning of their own: {found}")
         if self.counts.undecodable:
-            lines.append(f"{self.counts.undecodable:,} lines are not UTF-8")
+            lines.append(
+                f"warning: {self.counts.undecodable:,} lines are not UTF-8: is the text in another encoding? "
+                "Then convert it, and count again."
+            )
         return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ class Mutation:
         file: Where, from the root of the repository.
         old: The text there, which occurs once.
         new: What is written in its place.
-        tests: Tests of which at least one must fail.
+        tests: Tests that must fail, each of them; of one with many cases, any of these.
         why: What the mistake is, in a line.
     """
 
@@ -43,7 +43,10 @@ MUTATIONS = [
         "conversion/hdf5.py",
         "    if properties.get_external_count():\n",
         "    if False:\n",
-        ("tests/test_hdf5.py::test_hostile_file_is_refused[external storage]",),
+        (
+            "tests/test_hdf5.py::test_hostile_file_is_refused[external storage]",
+            "tests/test_hdf5.py::test_no_other_file_is_opened[external storage]",
+        ),
         "data that lies in another file is read",
     ),
     Mutation(
@@ -75,8 +78,63 @@ MUTATIONS = [
         "hf_elmo/configuration_elmo.py",
         "            if not smallest <= value <= largest:\n",
         "            if False:\n",
-        ("tests/test_verify.py::test_broken_configs_are_told_before_anything_is_made",),
+        (
+            "tests/test_verify.py::test_broken_configs_are_told_before_anything_is_made",
+            "tests/test_configuration.py::test_impossible_values_are_refused_by_name",
+            "tests/test_configuration.py::test_impossible_values_in_files_allocate_nothing",
+        ),
         "sizes of 10^12 are not refused",
+    ),
+    Mutation(
+        "S3",
+        "hf_elmo/configuration_elmo.py",
+        "        if self.crf_scheme is not None and not self.use_crf:\n",
+        "        if False:\n",
+        ("tests/test_configuration.py::test_impossible_tasks_are_refused",),
+        "a setting that changes nothing is taken",
+    ),
+    Mutation(
+        "S3",
+        "hf_elmo/configuration_elmo.py",
+        '        if not isinstance(content, dict):\n            raise ValueError(f"{json_file}',
+        '        if False:\n            raise ValueError(f"{json_file}',
+        ("tests/test_configuration.py::test_broken_files_are_refused_by_name",),
+        "a config that is a list is not told from one that is an object",
+    ),
+    Mutation(
+        "S3",
+        "hf_elmo/configuration_elmo.py",
+        "        if size > LARGEST_FILE:\n",
+        "        if False:\n",
+        ("tests/test_configuration.py::test_huge_files_are_not_read",),
+        "configs of any size are read",
+    ),
+    Mutation(
+        "S3",
+        "conversion/options.py",
+        "    return isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= largest\n",
+        "    return isinstance(value, int)\n",
+        (
+            "tests/test_options.py::test_broken_value_is_named",
+            "tests/test_options.py::test_broken_filter_is_named",
+        ),
+        "true counts as 1, and any number as a size",
+    ),
+    Mutation(
+        "S3",
+        "conversion/options.py",
+        "        value: Any = self.values.get(key)\n        if not _is_integer",
+        "        value: Any = self.values.get(key, smallest)\n        if not _is_integer",
+        ("tests/test_options.py::test_missing_value_is_named",),
+        "sizes that are missing are made up",
+    ),
+    Mutation(
+        "S3",
+        "hf_elmo/strict_json.py",
+        "    if not isinstance(values, dict):\n",
+        "    if False:\n",
+        ("tests/test_options.py::test_broken_file_is_named",),
+        "options that are a list are not told from an object",
     ),
     Mutation(
         "S3",
@@ -95,10 +153,18 @@ MUTATIONS = [
         "nobody looks at what a pickle would call",
     ),
     Mutation(
+        "S4",
+        "conversion/pickles.py",
+        "    if not bool(value.isfinite().all()):\n",
+        "    if False:\n",
+        ("tests/test_pickles.py::test_wrong_contents_are_refused",),
+        "NaN is taken for a weight",
+    ),
+    Mutation(
         "S5",
-        "conversion/verify.py",
-        "    except SafetensorError as error:\n",
-        "    except KeyError as error:\n",
+        "hf_elmo/messages.py",
+        "        except SafetensorError as error:\n",
+        "        except KeyError as error:\n",
         ("tests/test_safetensors.py::test_malformed_files_are_refused[empty]",),
         "malformed weights end in an error that names nothing",
     ),
@@ -115,8 +181,60 @@ MUTATIONS = [
         "conversion/verify.py",
         "        if loading[kind]:\n",
         "        if False:\n",
-        ("tests/test_conversion_allennlp.py::test_folders_that_are_not_whole_are_refused",),
+        (
+            "tests/test_conversion_allennlp.py::test_folders_that_are_not_whole_are_refused",
+            "tests/test_safetensors.py::test_weights_of_another_model_are_refused",
+        ),
         "weights that are missing are made up",
+    ),
+    Mutation(
+        "S7",
+        "conversion/allennlp.py",
+        "GATES_TO_OURS = (0, 2, 3, 1)\n",
+        "GATES_TO_OURS = (0, 2, 2, 1)\n",
+        (
+            "tests/test_conversion_allennlp.py::test_every_weight_is_taken_over_and_no_other",
+            "tests/test_conversion_allennlp.py::test_every_kind_of_model_goes_there_and_back",
+            "tests/test_conversion_allennlp.py::test_word_models_of_bilm_tf_go_there_and_back",
+            "tests/test_conversion_bilm_tf.py::test_every_weight_is_taken_over_and_no_other",
+            "tests/test_conversion_bilm_tf.py::test_variants",
+        ),
+        "one gate is taken over twice, and another not at all",
+    ),
+    Mutation(
+        "S7",
+        "conversion/manylangs.py",
+        "    return transform, -carry\n",
+        "    return transform, carry\n",
+        ("tests/test_manylangs.py::test_other_architectures",),
+        "a gate that lets through is taken for one that changes",
+    ),
+    Mutation(
+        "S7",
+        "conversion/manylangs.py",
+        "    if left:\n        raise",
+        "    if False:\n        raise",
+        ("tests/test_manylangs.py::test_every_tensor_is_used_once_and_every_weight_is_set",),
+        "tensors that have no place are left out",
+    ),
+    Mutation(
+        "S7",
+        "conversion/allennlp_archive.py",
+        '            weights[f"mixes.{n}.weight"] = torch.from_numpy(mix[1:].copy())\n',
+        '            weights[f"mixes.{n}.weight"] = torch.from_numpy(mix[1:][::-1].copy())\n',
+        (
+            "tests/test_conversion_allennlp_archive.py::test_layers_and_mixes_of_allennlp",
+            "tests/test_conversion_allennlp_archive.py::test_every_weight_is_taken_over_and_no_other",
+        ),
+        "the weights of a mix are those of other layers",
+    ),
+    Mutation(
+        "S7",
+        "hf_elmo/modeling_elmo.py",
+        "        self.gamma = nn.Parameter(torch.empty(1))\n",
+        "        self.gamma = nn.Parameter(torch.empty(1))\n        self.shift = nn.Parameter(torch.zeros(1))\n",
+        ("tests/test_shipped_model.py::test_the_model_of_this_checkout",),
+        "the model has a weight that saved folders lack",
     ),
     Mutation(
         "S7",
@@ -147,8 +265,38 @@ MUTATIONS = [
         "hf_elmo/configuration_elmo.py",
         '    "crf.py",\n',
         "",
-        ("tests/test_auto.py::test_hub_files_import_only_what_transformers_brings",),
+        (
+            "tests/test_auto.py::test_hub_files_import_only_what_transformers_brings",
+            "tests/test_auto.py::test_every_auto_class_as_custom_code",
+        ),
         "a file that others import is not saved with the model",
+    ),
+    Mutation(
+        "S8",
+        "hf_elmo/configuration_elmo.py",
+        "            shutil.copyfile(path, Path(save_directory) / name)\n",
+        "            Path(save_directory, name).write_bytes(path.read_bytes().rstrip())\n",
+        (
+            "tests/test_auto.py::test_a_saved_folder_has_the_code_of_the_package_and_no_other",
+            "tests/test_hub_folder.py::test_code_files_are_those_of_the_package",
+        ),
+        "saved code is not that of the package to the last byte",
+    ),
+    Mutation(
+        "S8",
+        "hf_elmo/hub.py",
+        '    (folder / CARD).write_text(card, encoding="utf-8")\n',
+        "",
+        ("tests/test_hub_folder.py::test_folder_is_complete_and_loads",),
+        "a folder is saved without its card",
+    ),
+    Mutation(
+        "S8",
+        "hf_elmo/configuration_elmo.py",
+        "        self.auto_map = dict(AUTO_MAP)\n",
+        "        self.auto_map = {name: AUTO_MAP[name] for name in AUTO_MAP if name != 'AutoConfig'}\n",
+        ("tests/test_auto.py::test_custom_code_is_refused_without_consent",),
+        "nobody is told that a folder has code of its own",
     ),
     Mutation(
         "S9",
@@ -159,6 +307,22 @@ MUTATIONS = [
         "members are written outside the folder",
     ),
     Mutation(
+        "fuzzing",
+        "conversion/archives.py",
+        "    except Exception as error:  # a damaged or hostile archive can raise anything\n",
+        "    except tarfile.TarError as error:\n",
+        ("tests/test_archives.py::test_damaged_archives_are_refused_or_harmless",),
+        "damaged archives raise whatever the libraries raise",
+    ),
+    Mutation(
+        "fuzzing",
+        "conversion/pickles.py",
+        "        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):",
+        "        if isinstance(error, OSError):",
+        ("tests/test_pickles.py::test_damaged_files_are_refused_or_harmless",),
+        "a damaged pickle that names an impossible place is not named",
+    ),
+    Mutation(
         "S9",
         "conversion/archives.py",
         "        if entry.issym() or entry.islnk():\n",
@@ -166,13 +330,34 @@ MUTATIONS = [
         ("tests/test_archives.py::test_hostile_archives_are_refused",),
         "links in a tar are not told from files",
     ),
+    Mutation(
+        "S9",
+        "conversion/archives.py",
+        "        if not 0 <= size <= LARGEST_READ:\n",
+        "        if False:\n",
+        ("tests/test_archives.py::test_bombs_take_no_memory",),
+        "a header may say that it has a gigabyte",
+    ),
+    Mutation(
+        "S9",
+        "conversion/archives.py",
+        "        name = entry.orig_filename  #",
+        "        name = entry.filename  #",
+        ("tests/test_archives.py::test_names_with_a_zero_byte_are_not_cut",),
+        "a name counts only up to its zero byte",
+    ),
     # --- Kill and resume ---
     Mutation(
         "R1",
         "hf_elmo/training_state.py",
         'self.lstm = None if saved["lstm"] is None else ElmoState(',
         'self.lstm = None if saved["lstm"] is not None else ElmoState(',
-        ("tests/test_pretrain_resume.py::test_what_is_not_forgotten_is_not_noticed",),
+        (
+            "tests/test_pretrain_resume.py::test_what_is_not_forgotten_is_not_noticed",
+            "tests/test_pretrain_resume.py::test_kills_at_random_moments",
+            "tests/test_pretrain_resume.py::test_many_kills_at_random_moments",
+            "tests/test_pretrain_resume.py::test_the_next_50_losses_are_the_same",
+        ),
         "a resumed run begins with an empty state",
     ),
     Mutation(
@@ -184,11 +369,23 @@ MUTATIONS = [
         "a checkpoint gets its name before it is on the disk",
     ),
     Mutation(
+        "R2",
+        "hf_elmo/hub.py",
+        "    if not target.exists():\n        os.rename(temporary, target)\n",
+        "    if not target.exists():\n        shutil.copytree(temporary, target)\n",
+        ("tests/test_checkpoints.py::test_killed_while_saving",),
+        "a checkpoint has its name before all of it is there",
+    ),
+    Mutation(
         "R3",
         "hf_elmo/checkpoints.py",
         "        verify_checksums(path)\n",
         "        pass\n",
-        ("tests/test_checkpoints.py::test_kills_find_out_a_writer_in_place",),
+        (
+            "tests/test_checkpoints.py::test_kills_find_out_a_writer_in_place",
+            "tests/test_checkpoints.py::test_states_on_the_disk_find_out_a_writer_in_place",
+            "tests/test_pretrain_resume.py::test_the_newest_whole_checkpoint_is_taken",
+        ),
         "half-written checkpoints are taken for whole ones",
     ),
     Mutation(
@@ -196,7 +393,10 @@ MUTATIONS = [
         "hf_elmo/training_state.py",
         '        self._sampling.set_state(saved["sampling"])\n',
         "",
-        ("tests/test_pretrain_resume.py::test_what_is_not_forgotten_is_not_noticed",),
+        (
+            "tests/test_pretrain_resume.py::test_what_is_not_forgotten_is_not_noticed",
+            "tests/test_pretrain_resume.py::test_all_kinds_of_runs_go_on",
+        ),
         "a resumed run draws other words for its sampled softmax",
     ),
     Mutation(
@@ -204,7 +404,10 @@ MUTATIONS = [
         "hf_elmo/checkpoints.py",
         "        if problems:\n            listed",
         "        if False:\n            listed",
-        ("tests/test_checkpoints.py::test_a_run_never_begins_anew_in_silence",),
+        (
+            "tests/test_checkpoints.py::test_a_run_never_begins_anew_in_silence",
+            "tests/test_pretrain_resume.py::test_without_a_whole_checkpoint_nothing_begins",
+        ),
         "a run without a whole checkpoint begins anew in silence",
     ),
     Mutation(
@@ -216,11 +419,22 @@ MUTATIONS = [
         "nothing is said of damaged checkpoints",
     ),
     Mutation(
+        "R5",
+        "hf_elmo/checkpoints.py",
+        "            if LEFTOVER.fullmatch(name):\n",
+        "            if False:\n",
+        ("tests/test_checkpoints.py::test_leftovers_are_not_taken_for_checkpoints",),
+        "what a killed run left behind stays for ever",
+    ),
+    Mutation(
         "R6",
         "hf_elmo/checkpoints.py",
         "        except (OSError, SafetensorError) as error:\n",
         "        except KeyError as error:\n",
-        ("tests/test_checkpoints.py::test_errors_while_saving",),
+        (
+            "tests/test_checkpoints.py::test_errors_while_saving",
+            "tests/test_checkpoints.py::test_files_that_the_system_does_not_let_grow",
+        ),
         "an error while saving does not name the checkpoint",
     ),
     Mutation(
@@ -228,7 +442,10 @@ MUTATIONS = [
         "hf_elmo/training_state.py",
         "            for number in (signal.SIGTERM, signal.SIGINT):\n",
         "            for number in (signal.SIGINT,):\n",
-        ("tests/test_pretrain_resume.py::test_signals_end_the_run_after_the_step[in the first batch]",),
+        (
+            "tests/test_pretrain_resume.py::test_signals_end_the_run_after_the_step[in the first batch]",
+            "tests/test_pretrain_resume.py::test_signals_to_the_whole_group",
+        ),
         "a run that is asked to leave ends without saving",
     ),
     Mutation(
@@ -236,7 +453,10 @@ MUTATIONS = [
         "hf_elmo/checkpoints.py",
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
-        ("tests/test_checkpoints.py::test_a_second_run_is_refused",),
+        (
+            "tests/test_checkpoints.py::test_a_second_run_is_refused",
+            "tests/test_pretrain_resume.py::test_a_second_run_is_refused",
+        ),
         "two runs may hold the lock",
     ),
     # --- Text ---
@@ -245,7 +465,10 @@ MUTATIONS = [
         "hf_elmo/tokenization_elmo.py",
         'byte in word.encode("utf-8", errors="ignore")[: width - 2]]',
         'byte in word.encode("utf-8")[: width - 2]]',
-        ("tests/test_any_text.py::test_random_texts",),
+        (
+            "tests/test_any_text.py::test_random_texts",
+            "tests/test_any_text.py::test_every_code_point_is_a_word",
+        ),
         "lone surrogates raise an error",
     ),
     Mutation(
@@ -289,15 +512,37 @@ MUTATIONS = [
         "hf_elmo/modeling_elmo.py",
         "bias=torch.cat([before, forget + self.forget_bias, after]),",
         "bias=torch.cat([before, forget, after]),",
-        ("tests/test_parity.py::test_stored_vectors_of_the_tensorflow_program",),
+        (
+            "tests/test_parity.py::test_stored_vectors_of_the_tensorflow_program",
+            "tests/test_parity.py::test_the_small_model_against_the_original_module",
+        ),
         "the forget gate lacks its constant",
+    ),
+    Mutation(
+        "N1",
+        "hf_elmo/modeling_elmo.py",
+        "        for highway in self.highways:\n",
+        "        for highway in self.highways[1:]:\n",
+        ("tests/test_parity.py::test_stored_token_vectors_of_the_tensorflow_program",),
+        "the first highway layer is left out",
+    ),
+    Mutation(
+        "N1",
+        "hf_elmo/packing.py",
+        "            cell=torch.cat([newer.cell, self.cell[:, rows:]], dim=1),\n",
+        "            cell=torch.cat([newer.cell, 0 * self.cell[:, rows:]], dim=1),\n",
+        ("tests/test_parity.py::test_carried_state_as_the_original_over_batches_of_other_sizes",),
+        "rows that a smaller batch does not have begin anew",
     ),
     Mutation(
         "N2",
         "hf_elmo/packing.py",
         "            reverse=starts[lengths[rows] - 1 - steps] + rows,\n",
         "            reverse=starts[lengths[rows] - 1 - steps] + rows * (mask.shape[1] < 20),\n",
-        ("tests/test_modeling.py::test_padding_changes_nothing[0-64-65]",),
+        (
+            "tests/test_modeling.py::test_padding_changes_nothing[0-64-65]",
+            "tests/test_model_properties.py::test_any_padding_changes_nothing",
+        ),
         "the backward direction begins in the padding of a wide batch",
     ),
     Mutation(
@@ -328,6 +573,22 @@ MUTATIONS = [
         "ids out of range are not named",
     ),
     Mutation(
+        "N5",
+        "hf_elmo/modeling_elmo.py",
+        "        state = ElmoState(*(part.to(words) for part in state))\n",
+        "        state = ElmoState(*(part.to(words) + 0 * part.mean() for part in state))\n",
+        ("tests/test_modeling.py::test_nan_stays_in_its_sentence",),
+        "a state that is NaN gets into the sentences beside it",
+    ),
+    Mutation(
+        "N5",
+        "hf_elmo/crf.py",
+        "    return scores - scores.detach().amax(dim=1, keepdim=True)\n",
+        "    return scores - scores.detach().amax()\n",
+        ("tests/test_crf.py::test_nan_stays_in_its_sentence",),
+        "scores that are NaN get into the sentences beside theirs",
+    ),
+    Mutation(
         "N6",
         "hf_elmo/packing.py",
         "        longest = all_lengths[0] if all_lengths else 0\n",
@@ -336,11 +597,44 @@ MUTATIONS = [
         "a batch without sentences is an error",
     ),
     Mutation(
+        "N6",
+        "hf_elmo/modeling_elmo.py",
+        "        reading = packing.batch_sizes[0] if packing.batch_sizes else 0  #",
+        "        reading = packing.batch_sizes[0]  #",
+        (
+            "tests/test_modeling.py::test_empty_and_short_sentences",
+            "tests/test_model_properties.py::test_little_text_has_a_finite_loss_and_gradient",
+        ),
+        "sentences without words are an error",
+    ),
+    Mutation(
+        "N6",
+        "hf_elmo/modeling_elmo.py",
+        "part.index_copy(1, rows, new) for part, new in zip(state, ended, strict=True)",
+        "torch.zeros_like(part).index_copy(1, rows, new) for part, new in zip(state, ended, strict=True)",
+        ("tests/test_modeling.py::test_fully_masked_rows_are_zero_and_keep_their_state",),
+        "a sentence without words forgets the state that it came with",
+    ),
+    Mutation(
+        "N6",
+        "hf_elmo/softmax.py",
+        "        self._check_targets(hidden, targets)\n        targets = targets.long().contiguous()\n"
+        '        if self.kind == "adaptive":\n            return self._adaptive_losses(hidden, targets)\n',
+        "        self._check_targets(hidden, targets)\n        targets = targets.long().contiguous()\n"
+        "        targets.max()\n"
+        '        if self.kind == "adaptive":\n            return self._adaptive_losses(hidden, targets)\n',
+        ("tests/test_softmax.py::test_no_words_to_predict",),
+        "a step without words to predict is an error",
+    ),
+    Mutation(
         "N7",
         "hf_elmo/modeling_elmo.py",
         "        return character_ids, mask if attention_mask is None else mask & attention_mask.bool()\n",
         "        return character_ids, mask\n",
-        ("tests/test_modeling.py::test_a_mask_with_holes_leaves_the_words_out",),
+        (
+            "tests/test_modeling.py::test_a_mask_with_holes_leaves_the_words_out",
+            "tests/test_model_properties.py::test_any_mask_leaves_words_out",
+        ),
         "the attention mask is not read",
     ),
     Mutation(
@@ -368,6 +662,51 @@ MUTATIONS = [
         "the fast path does not see the last window of a word",
     ),
     Mutation(
+        "N9",
+        "hf_elmo/fast_paths.py",
+        "            torch.mul(this_of_cell, before, out=of_forget_gate)\n",
+        "            torch.mul(this_of_cell, new_cell, out=of_forget_gate)\n",
+        (
+            "tests/test_fast_paths.py::test_the_same_gradients",
+            "tests/test_fast_paths.py::test_a_stream_gives_the_same_losses_and_gradients",
+            "tests/test_modeling.py::test_gradients_of_the_whole_model_in_double_precision",
+            "tests/test_pretraining_model.py::test_gradients_in_double_precision",
+        ),
+        "the gradient of a gate takes the cell after the word for the one before it",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/fast_paths.py",
+        "            room = WORDS_PER_PIECE - size\n",
+        "            room = WORDS_PER_PIECE - size\n            size = min(size, WORDS_PER_PIECE)\n",
+        ("tests/test_fast_paths.py::test_more_words_than_a_piece_or_a_chunk_holds",),
+        "of a step that is larger than a piece, only so much is read",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/padded.py",
+        "        layers, *last = _read_stack(model, stack, words, by_steps, of_direction, reverse=direction == 1)\n",
+        "        layers, *last = _read_stack(model, stack, words, by_steps, of_direction, reverse=False)\n",
+        ("tests/test_export.py::test_exported_graph_gives_the_same_at_any_shape",),
+        "an exported model reads forward in both directions",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/modeling_elmo.py",
+        "        parts = PackedWords.parts_of(mask)\n",
+        "        parts = PackedWords.parts_of(mask & (not torch.compiler.is_compiling()))\n",
+        ("tests/test_modeling.py::test_compiled_model_gives_the_same_vectors",),
+        "a compiled model reads nothing",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/packing.py",
+        "        return padded.flatten(0, 1)[self.positions]\n",
+        "        return padded.flatten(0, 1)[self.positions - (torch.get_num_threads() > 1)]\n",
+        ("tests/test_model_properties.py::test_two_threads_give_the_vectors_of_one",),
+        "with two threads, each word is taken for the one before it",
+    ),
+    Mutation(
         "N10",
         "hf_elmo/fast_paths.py",
         "            _through_clip(this_of_cell, new_cell, cell_clip, this_of_cell)\n",
@@ -375,13 +714,40 @@ MUTATIONS = [
         ("tests/test_fast_paths.py::test_gradient_of_the_recurrence",),
         "the gradient passes through a cell that is clipped",
     ),
+    Mutation(
+        "N10",
+        "hf_elmo/fast_paths.py",
+        "                of_characters[:, offset : offset + windows.shape[1]] += part\n",
+        "                of_characters[:, offset : offset + windows.shape[1]] = part\n",
+        ("tests/test_fast_paths.py::test_gradient_of_the_highest_scores",),
+        "a character that several windows see has the gradient of one of them",
+    ),
+    Mutation(
+        "N10",
+        "hf_elmo/crf.py",
+        "        scores = behind + sentences.emissions + self._backward_scores(sentences)\n",
+        "        scores = behind + sentences.emissions + self._backward_scores(sentences).detach()\n",
+        ("tests/test_crf.py::test_gradients",),
+        "no gradient comes from the words that follow",
+    ),
+    Mutation(
+        "N10",
+        "hf_elmo/softmax.py",
+        "            bias_gradient[words] += gradient.sum(dim=0)\n",
+        "            bias_gradient[words] = gradient.sum(dim=0)\n",
+        ("tests/test_softmax.py::test_gradients_by_differences",),
+        "a bias has the gradient of one block of rows",
+    ),
     # --- Memory ---
     Mutation(
         "M1",
         "hf_elmo/embedder.py",
         "            yield long, self._read_in_pieces\n",
         "            yield long, self._read\n",
-        ("tests/test_embedder.py::test_a_document_in_pieces_never_gives_the_model_more_words_than_the_budget",),
+        (
+            "tests/test_embedder.py::test_a_document_in_pieces_never_gives_the_model_more_words_than_the_budget",
+            "tests/test_memory.py::test_a_document_of_100000_words_takes_less_than_4_gigabytes",
+        ),
         "a long document is read in one piece",
     ),
     Mutation(
@@ -389,7 +755,10 @@ MUTATIONS = [
         "hf_elmo/fast_paths.py",
         "            while len(self._vectors) > self.size:\n",
         "            while False:\n",
-        ("tests/test_fast_paths.py::test_a_cache_changes_nothing_and_is_bounded",),
+        (
+            "tests/test_fast_paths.py::test_a_cache_changes_nothing_and_is_bounded",
+            "tests/test_memory.py::test_memory_does_not_grow_with_calls",
+        ),
         "a cache of words grows without end",
     ),
     Mutation(
@@ -397,7 +766,10 @@ MUTATIONS = [
         "hf_elmo/modeling_elmo.py",
         "        model, report = loaded\n",
         "        model, report = loaded\n        model.copies = [weight.clone() for weight in model.parameters()]\n",
-        ("tests/test_memory.py::test_loading_takes_little_more_than_the_file",),
+        (
+            "tests/test_memory.py::test_loading_takes_little_more_than_the_file",
+            "tests/test_memory.py::test_weights_of_half_precision_are_loaded_as_single_ones",
+        ),
         "all weights are in memory twice",
     ),
     # --- Threads, processes and folders ---
@@ -430,8 +802,27 @@ MUTATIONS = [
         "hf_elmo/packing.py",
         "            new.submit(torch.set_num_threads, of_new_threads).result()\n",
         "",
-        ("tests/test_concurrency.py::test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have",),
+        (
+            "tests/test_concurrency.py::test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have",
+            "tests/test_concurrency.py::test_reading_one_by_one_in_a_thread_that_has_fewer_processors",
+        ),
         "whoever reads one by one takes the other processor from threads that begin later",
+    ),
+    Mutation(
+        "threads",
+        "hf_elmo/packing.py",
+        "            self._set(before)\n",
+        "            pass\n",
+        ("tests/test_concurrency.py::test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have",),
+        "whoever has read one by one goes on with one processor",
+    ),
+    Mutation(
+        "threads",
+        "hf_elmo/packing.py",
+        "        with _one_thread.here():\n            yield\n",
+        "        yield\n",
+        ("tests/test_concurrency.py::test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have",),
+        "sentences are read one by one, with as many processors as there are",
     ),
     Mutation(
         "processes",
@@ -440,6 +831,14 @@ MUTATIONS = [
         "        pass\n",
         ("tests/test_concurrency.py::test_a_fork_in_the_middle_of_something_does_not_wait_forever",),
         "a forked process waits for a thread that it does not have",
+    ),
+    Mutation(
+        "processes",
+        "hf_elmo/packing.py",
+        "        if self._used_several:\n",
+        "        if False:\n",
+        ("tests/test_concurrency.py::test_a_fork_of_a_process_that_computes_with_two_processors",),
+        "a forked process waits for threads of the processor that it does not have",
     ),
     Mutation(
         "verify",

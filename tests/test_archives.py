@@ -13,6 +13,7 @@ import zipfile
 from pathlib import PurePosixPath
 
 import pytest
+from mutated_files import outcomes_of
 
 from hf_elmo.conversion import archives
 from hf_elmo.conversion.archives import archive_kind, unpack, unpack_gzip, unpacked_archive
@@ -296,6 +297,20 @@ def test_a_full_disk_stays_what_it_is(tmp_path, monkeypatch):
     path = write_zip(tmp_path / "a.zip", FILES.items())
     with pytest.raises(OSError, match="No space left on device"), unpacked_archive(path):
         pass
+
+
+# --- Damaged at random -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["zip", "w", "w:gz"])
+def test_damaged_archives_are_refused_or_harmless(tmp_path, mode):
+    """In children with little memory: no crash, no hang, no other exception, and nothing outside the folder."""
+    members = [("a/options.json", b'{"lstm": 1}'), ("a/b/weights.hdf5", bytes(range(256)) * 2), ("empty", b"")]
+    path = tmp_path / "a.archive"
+    write_zip(path, members) if mode == "zip" else write_tar(path, members, mode)
+    outcomes = outcomes_of(archives.__file__, "unpack", path, 1000)
+    assert outcomes.keys() == {"accepted", "refused"}
+    assert sum(outcomes.values()) == 1000
 
 
 # --- Text in gzip form -----------------------------------------------------------------------------------------------

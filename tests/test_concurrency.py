@@ -1,9 +1,14 @@
 """One model, one tokenizer and one embedder in many threads and processes: the answers are those of one thread."""
 
 import multiprocessing
+import os
 import random
+import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,18 +173,80 @@ def test_reading_one_by_one_in_some_threads_does_not_change_the_others(model, to
     assert max(differences) <= 1e-6
 
 
-def test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have():
-    def threads_here_and_in_new_ones():
-        with ThreadPoolExecutor(1) as new:
-            return torch.get_num_threads(), new.submit(torch.get_num_threads).result()
+def threads_here_and_in_new_ones():
+    with ThreadPoolExecutor(1) as new:
+        return torch.get_num_threads(), new.submit(torch.get_num_threads).result()
 
+
+@pytest.fixture
+def two_processors():
     torch.set_num_threads(2)
-    try:
-        with sentence_by_sentence(), sentence_by_sentence():
-            assert threads_here_and_in_new_ones() == (1, 2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_reading_one_by_one_leaves_other_threads_the_processors_that_they_have():
+    with sentence_by_sentence(), sentence_by_sentence():
+        assert threads_here_and_in_new_ones() == (1, 2)
+    assert threads_here_and_in_new_ones() == (2, 2)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_reading_one_by_one_in_a_thread_that_has_fewer_processors():
+    with ThreadPoolExecutor(1) as other:
+        other.submit(torch.set_num_threads, 3).result()
+        with sentence_by_sentence():
+            assert threads_here_and_in_new_ones() == (1, 3)
+        assert threads_here_and_in_new_ones() == (2, 3)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_reading_one_by_one_in_many_threads_leaves_all_of_them_their_processors(model, tokenizer):
+    """Once, threads that began while others were reading had one processor, and left it to all that came later."""
+    embedder = ElmoEmbedder(model, tokenizer, batch_invariant=True)
+
+    def work(thread):
+        embedder.encode(TEXTS, batch_tokens=40)
+        return torch.get_num_threads()
+
+    for _ in range(3):
+        assert in_threads(work)  # a thread that begins while another one sets its number may have that one
         assert threads_here_and_in_new_ones() == (2, 2)
-    finally:
-        torch.set_num_threads(1)
+
+
+LEAKS = """
+import threading
+import torch
+
+def test_that_leaves_threads_alone():
+    pass
+
+def test_that_changes_its_own():
+    torch.set_num_threads(2)
+
+def test_that_changes_those_of_others():
+    thread = threading.Thread(target=torch.set_num_threads, args=(2,))
+    thread.start()
+    thread.join()
+
+def test_that_comes_after_them():
+    assert torch.get_num_threads() == 1
+"""
+
+
+def test_a_test_that_leaves_other_threads_behind_fails(tmp_path):
+    """What this file tests depends on it: once, it failed behind a test that had left torch with two threads."""
+    tests = Path(__file__).parent
+    shutil.copy(tests / "conftest.py", tmp_path)
+    (tmp_path / "test_leaks.py").write_text(LEAKS)
+    environment = {**os.environ, "PYTHONPATH": str(tests), "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rE", "test_leaks.py"]
+    finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "4 passed, 2 errors" in finished.stdout, finished.stdout
+    for test, here in (("test_that_changes_its_own", 2), ("test_that_changes_those_of_others", 1)):
+        assert f"ERROR test_leaks.py::{test} - AssertionError: left" in finished.stdout
+        assert f"AssertionError: left torch with {here} threads here and 2 in new threads" in finished.stdout
 
 
 def test_a_cache_of_one_thread_is_not_seen_by_another(model, tokenizer):
@@ -287,6 +354,22 @@ def test_a_fork_in_the_middle_of_something_does_not_wait_forever(model, tokenize
     held = model.character_encoder.cache._lock
     with held:
         assert finishes(lambda: read(model, tokenizer, TEXTS[0]))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.usefixtures("two_processors")
+def test_a_fork_of_a_process_that_computes_with_two_processors(model, tokenizer, monkeypatch):
+    """torch would wait there for a thread that only the parent has."""
+    monkeypatch.setattr("test_concurrency.PATIENCE", 30)
+    much = torch.ones(1_000_000)
+    expected = read(model, tokenizer, TEXTS[2]), much.tanh()
+
+    def check():
+        assert torch.get_num_threads() == 1
+        for one, other in zip((read(model, tokenizer, TEXTS[2]), much.tanh()), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+    assert finishes(check)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

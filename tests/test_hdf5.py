@@ -9,11 +9,11 @@ import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from mutated_files import outcomes_of
 
 from hf_elmo.conversion import hdf5
 from hf_elmo.conversion.hdf5 import MissingDatasetError, holds, read_hdf5, write_hdf5
@@ -367,11 +367,7 @@ MUTATIONS = 2000
 @pytest.mark.promise("S2", n=MUTATIONS)
 def test_damaged_files_are_refused_or_harmless(file):
     """No crash, no hang, no other exception; what is accepted is finite and has the right shapes."""
-    program = str(Path(__file__).with_name("mutated_hdf5.py"))
-    command = [sys.executable, program, hdf5.__file__, str(file), json.dumps(SHAPES), str(MUTATIONS)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert child.returncode == 0, child.stderr
-    outcomes = json.loads(child.stdout)
+    outcomes = outcomes_of(hdf5.__file__, "read_hdf5", file, MUTATIONS, json.dumps(SHAPES))
     assert outcomes.keys() == {"accepted", "refused"}
     assert sum(outcomes.values()) == MUTATIONS
 

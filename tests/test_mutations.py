@@ -38,6 +38,19 @@ def test_every_promise_has_a_mutation():
     assert len({(mutation.file, mutation.old, mutation.new) for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
+def test_every_test_of_a_promise_is_named_by_a_mutation():
+    """Each of them has been seen to fail."""
+    named = {test.partition("[")[0] for mutation in MUTATIONS for test in mutation.tests}
+    marked = set()
+    for path in sorted((ROOT / "tests").glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            marks = [ast.unparse(mark) for mark in getattr(node, "decorator_list", [])]
+            if isinstance(node, ast.FunctionDef) and any("mark.promise(" in mark for mark in marks):
+                marked.add(f"tests/{path.name}::{node.name}")
+    assert len(marked) > len(PROMISES)
+    assert marked - named == set()
+
+
 def test_places_that_are_gone_are_told(tmp_path):
     (tmp_path / "a.py").write_text("one\none\n")
     for old, times in (("two", 0), ("one", 2)):
@@ -63,6 +76,14 @@ def test_tests_that_fail_anyway_notice_nothing():
     failing = [f"FAILED {MUTATIONS[0].tests[0]} - assert"]
     assert replay_mutations.without_excuse(caught, failing).status == "BROKEN"
     assert replay_mutations.without_excuse(caught, ["FAILED tests/test_other.py::test_it"]).status == "caught"
+
+
+def test_each_of_the_tests_must_fail():
+    lines = ["FAILED a.py::test_one[case 1] - assert", "ERROR a.py::test_two - OSError", "FAILED a.py::test_three"]
+    tests = ["a.py::test_one", "a.py::test_two", "a.py::test_three", "a.py::test_one[case 1]"]
+    assert replay_mutations.blind_tests(tests, lines) == []
+    blind = ["a.py::test", "a.py::test_one[case 2]", "a.py::test_four"]
+    assert replay_mutations.blind_tests([*tests, *blind], lines) == blind
 
 
 def test_results_of_earlier_replays_stay():

@@ -1,6 +1,7 @@
 """Files that torch.save wrote are read without trusting them (promise S4), and hostile ones do nothing."""
 
 import io
+import json
 import os
 import pickle
 import pickletools
@@ -14,7 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from mutated_files import outcomes_of
 
+from hf_elmo.conversion import pickles
 from hf_elmo.conversion.pickles import LARGEST_PROGRAM, LEGACY_BEGIN, read_matrix, read_state_dict
 from hf_elmo.scripts.original_wheels import allennlp_fixtures
 
@@ -279,3 +282,15 @@ def test_the_error_names_what_the_file_would_call(tmp_path, kind):
     named = {"os.system": "posix system", "eval": "builtins eval", "whole model": "torch.nn.modules.linear Linear"}
     with pytest.raises(ValueError, match=rf"nothing of it was used: it names '(__builtin__ eval|{named[kind]})'"):
         read_state_dict(path, SHAPES)
+
+
+# --- Damaged at random -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_damaged_files_are_refused_or_harmless(tmp_path, legacy):
+    """In children with little memory: no crash, no hang, no other exception; what is accepted is as it must be."""
+    path = save(weights(), tmp_path / "weights.pkl", legacy)
+    outcomes = outcomes_of(pickles.__file__, "read_state_dict", path, 1000, json.dumps(SHAPES))
+    assert outcomes.keys() == {"accepted", "refused"}
+    assert sum(outcomes.values()) == 1000

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 import torch
-from mutated_hdf5 import mutated
+from mutated_files import mutated
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from tiny import random_model, tiny_config
