@@ -164,8 +164,9 @@ def _scaling(content: dict[str, Any]) -> Iterator[SpeedRow]:
 
 def _training(content: dict[str, Any]) -> Iterator[SpeedRow]:
     peaks = content["process_peak_bytes"]
-    memory = "" if None in peaks.values() else f", {peaks['hf_elmo'] / 1e9:.1f} GB, not {peaks['allennlp'] / 1e9:.1f}"
-    figure = f"{_beside_allennlp(content)}{memory}"
+    figure = _beside_allennlp(content)
+    if None not in peaks.values():
+        figure += f", {peaks['hf_elmo'] / 1e9:.1f} GB instead of {peaks['allennlp'] / 1e9:.1f}"
     work = f"a training step, {content['rows']} x {content['steps']} words a direction"
     yield SpeedRow(work, {content["size"]: figure})
 

@@ -77,8 +77,8 @@ def test_blocks_of_the_readme(tmp_path, monkeypatch):
                     ran.append(command[1])
                 else:
                     assert command[0] in {"make", "pip"}, f"the README has a command that no test runs: {line}"
-    assert ran == ["convert", "python", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
-    assert names["outputs"].last_hidden_state.shape == (2, 8, 32)
+    assert ran == ["python", "convert", "finetune", "python", *PRETRAINING, *LANGUAGE_MODEL]
+    assert names["outputs"].last_hidden_state.shape == (2, 8, names["model"].config.hidden_size)
 
 
 def test_outputs_that_the_readme_shows(tmp_path, monkeypatch):
