@@ -207,7 +207,7 @@ def _source_sections(facts: dict[str, Any], folder: FolderFacts | None) -> list[
         sections += ["What was converted:", folder.origin]
     return [
         *sections,
-        f"What this card says of it was read there: {', '.join(f'<{url}>' for url in facts['sources'])}.",
+        f"Sources of this card: {', '.join(f'<{url}>' for url in facts['sources'])}.",
     ]
 
 
