@@ -25,6 +25,7 @@ LARGEST_FOLDER = 1_000  # files that are looked into
 DEEPEST_FOLDER = 3  # folders that are gone into, if there is nothing but one folder
 
 HDF5_BEGIN = b"\x89HDF\r\n\x1a\n"
+NAMED_SO = {".json": "JSON", ".hdf5": "HDF5", ".h5": "HDF5"}  # a download that failed leaves a page of that name
 TABLE_END = b"\x57\xfb\x80\x8b\x24\x75\x47\xdb"  # of a table of LevelDB, which the index of a checkpoint is
 CHECKPOINT_FILE = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
 VOCABULARY = re.compile(r"vocab.*\.txt(\.gz)?", re.IGNORECASE)
@@ -84,6 +85,16 @@ DIALECTS = {
     )
 }
 
+
+# What a file is mostly a part of, for people who lack the other parts.
+PART_OF = {
+    "HDF5 weights": "allennlp",
+    "options": "allennlp",
+    "torch file": "allennlp-archive",
+    "config of AllenNLP": "allennlp-archive",
+    "config of ELMoForManyLangs": "manylangs",
+    "index of a checkpoint": "bilm-tf",
+}
 
 # Models of other programs that are in one of these formats.
 VARIANTS = {
@@ -172,9 +183,9 @@ class _Files:
             for kind, paths in sorted(self.by_kind.items())
             if kind not in ("other", "damaged")
         ]
-        others = len(self.of("other"))
-        named += [f"{others} other file{'s' if others > 1 else ''}"] if others else []
-        return "; ".join([*named, *self.damaged[:2]]) or "no file"
+        others = self.of("other")
+        named += [f"{len(others)} other file{'s' if len(others) > 1 else ''} ({_names(others)})"] if others else []
+        return "; ".join(named) or "no file"
 
 
 def file_kind(path: Path) -> str:
@@ -200,7 +211,12 @@ def file_kind(path: Path) -> str:
         return "vocabulary"
     kind = archive_kind(path)
     if kind is None and begin.startswith(GZIP_BEGIN):
-        raise ValueError(f"{path} is a gzip file, but a damaged one, or no archive")
+        raise ValueError(f"{path} is a gzip file, but a damaged one, or no archive. Get it again.")
+    if kind is None and path.suffix in NAMED_SO and not begin.lstrip().startswith((b"{", b"[")):
+        raise ValueError(
+            f"{path} is no {NAMED_SO[path.suffix]} file, whatever its name says: it begins with {begin[:20]!r}. "
+            "Get it again."
+        )
     return kind or "other"
 
 
@@ -317,7 +333,12 @@ def _look_into(folder: Path, first: Path | None = None, depth: int = 0) -> _File
             folders.append(entry)
         elif entry.is_file():
             files.add(entry)
-    if len(folders) == 1 and not files.by_kind.keys() - {"other"} and depth < DEEPEST_FOLDER and first is None:
+    if (
+        len(folders) == 1
+        and not files.by_kind.keys() - {"other", "damaged"}
+        and depth < DEEPEST_FOLDER
+        and first is None
+    ):
         return _look_into(folders[0], depth=depth + 1)
     return files
 
@@ -340,9 +361,13 @@ def _choose(files: _Files, found: Iterable[Source | None], dialect: str | None) 
         raise ValueError(f"{files.place} holds weights in more than one format: {files}. Say which: {ways}")
     if files.of("config of a model folder"):
         raise ValueError(f"{files.place} is a model folder already; AutoModel.from_pretrained loads it.")
-    needs = [f"{name} needs {DIALECTS[name].needs.partition(';')[0]}" for name in ([dialect] if dialect else DIALECTS)]
+    if files.damaged:
+        raise ValueError(f"{files.damaged[0]} Beside it, there is: {files}.")
+    likely = [name for kind, name in PART_OF.items() if files.of(kind)] if dialect is None else [dialect]
+    needs = "".join(f" {name} needs {DIALECTS[name].needs.partition(';')[0]}." for name in dict.fromkeys(likely))
     raise ValueError(
-        f"{files.place} is not recognised. Found: {files}. {'. '.join(needs)}. 'hf-elmo convert --list' tells more."
+        f"{files.place} is not recognised. Found: {files}.{needs} 'hf-elmo convert --list' shows the formats "
+        f"({', '.join(DIALECTS)}) and what each of them needs."
     )
 
 

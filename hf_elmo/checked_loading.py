@@ -129,9 +129,19 @@ def load_config(folder: str | os.PathLike[str]) -> ElmoConfig:
     try:
         return ElmoConfig.from_pretrained(folder)
     except StrictDataclassError as error:  # it wraps the sentence that matters
-        raise ValueError(f"{path} is not the config of an ELMo model: {error.__cause__ or error}") from error
+        raise ValueError(f"{path} is not the config of an ELMo model: {_problem_of_a_field(error)}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not the config of an ELMo model: {error}") from error
+
+
+def _problem_of_a_field(error: StrictDataclassError) -> str:
+    """What is wrong with a field; where several types are possible, in fewer words than the library's."""
+    sentence = str(error.__cause__ or error)
+    found = re.match(r"Field '(\w+)' with value (.*) doesn't match any type in (.*?)\. Errors:", sentence, re.DOTALL)
+    if found is None:
+        return sentence
+    types = re.sub(r"<class '(\w+)'>", r"\1", found[3].strip("()")).replace("typing.", "").replace("NoneType", "null")
+    return f"{found[1]}={found[2]:.40} is not possible: allowed are {types}."
 
 
 def class_of(

@@ -5,6 +5,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from safetensors import SafetensorError
 from transformers.utils import logging
@@ -36,9 +37,16 @@ def only_errors() -> Iterator[None]:
 
 @contextmanager
 def reading_weights(name_or_path: str | os.PathLike[str], advice: str = "get the folder again") -> Iterator[None]:
-    """The same while weights are loaded, and an error that a user understands if their file is damaged."""
+    """The same while weights are loaded, and an error that a user understands if their file is damaged or missing."""
     with only_errors():
         try:
             yield
         except SafetensorError as error:
             raise ValueError(f"The weights of {name_or_path} cannot be read; {advice}. ({error})") from error
+        except OSError as error:
+            folder = Path(name_or_path)
+            if not folder.is_dir() or any(folder.rglob("*.safetensors")):
+                raise
+            pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth"))
+            unread = f" ({pickles[0]} is a pickle, which can run code and is not read)" if pickles else ""
+            raise FileNotFoundError(f"{folder} has no weights, model.safetensors{unread}; {advice}.") from error

@@ -89,7 +89,7 @@ def as_text(text: str, arguments: argparse.Namespace) -> Text:
 def check_finite(totals: ScoreTotals, model: str) -> None:
     """Raises if the scores are no numbers."""
     if not math.isfinite(totals.combined):
-        raise ValueError(f"The scores of {model} are not finite: its weights are damaged.")
+        raise ValueError(f"The scores of {model} are not finite: its weights are damaged. Get the folder again.")
 
 
 def read_sentences(files: list[str], errors: ErrorPolicy) -> Iterator[str]:

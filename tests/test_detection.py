@@ -405,11 +405,6 @@ def no_numbers(name):
 DEEP = b'{"lstm": ' + b"[" * 100_000
 BROKEN = {
     "allennlp, cut weights": (allennlp, truncate("weights.hdf5"), "weights.hdf5"),
-    "allennlp, no weights": (
-        allennlp,
-        replace_by("weights.hdf5", b"nothing"),
-        "Found: options (options.json); 1 other",
-    ),
     "allennlp, cut options": (allennlp, truncate("options.json"), "options.json is not valid JSON"),
     "allennlp, deep options": (allennlp, replace_by("options.json", DEEP), "options.json"),
     "allennlp, huge options": (
@@ -436,6 +431,17 @@ BROKEN = {
         bilm_tf,
         lambda folder: (folder / "model.ckpt-7.data-00001-of-00002").unlink(),
         "model.ckpt-7",
+    ),
+    "allennlp, a page": (
+        allennlp,
+        replace_by("weights.hdf5", b"<html>404 Not Found</html>"),
+        "weights.hdf5 is no HDF5 file, whatever its name says: it begins with b'<html>404 Not Found<'. Get it again. "
+        "Beside it, there is: options (options.json)",
+    ),
+    "allennlp, a page for options": (
+        allennlp,
+        replace_by("options.json", b"<html>"),
+        "options.json is no JSON file, whatever its name says: it begins with b'<html>'. Get it again.",
     ),
     "bilm-tf, odd index": (bilm_tf, replace_by("model.ckpt-7.index", b"x" * 200), "is not recognised"),
     "bilm-tf, words": (bilm_tf, replace_by("vocab.txt", b"the\n"), "must be among the words"),
@@ -476,9 +482,12 @@ def hostile_zip(path):
 
 PLACES = {
     "nothing": (lambda path: None, "There is no file or folder"),
-    "an empty folder": (lambda path: path.mkdir(), "is not recognised. Found: no file. allennlp needs"),
-    "an empty file": (lambda path: path.write_bytes(b""), "is not recognised. Found: 1 other file. "),
-    "some text": (lambda path: path.write_text("Hello"), "'hf-elmo convert --list' tells more"),
+    "an empty folder": (
+        lambda path: path.mkdir(),
+        "is not recognised. Found: no file. 'hf-elmo convert --list' shows",
+    ),
+    "an empty file": (lambda path: path.write_bytes(b""), "is not recognised. Found: 1 other file (source). "),
+    "some text": (lambda path: path.write_text("Hello"), "what each of them needs"),
     "gzip": (
         lambda path: path.write_bytes(gzip.compress(b"Hello")),
         "is a gzip file, but a damaged one, or no archive",
