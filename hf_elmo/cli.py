@@ -6,7 +6,9 @@ import argparse
 import difflib
 import importlib
 import itertools
+import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ class Command:
 
 # Words of the subcommand: where its Command is, and a line for the list. Only the one that is asked for is imported.
 COMMANDS = {
-    "convert": ("hf_elmo.conversion.command:CONVERT", "old weights of any format to a Hub folder"),
+    "convert": ("hf_elmo.conversion.command:CONVERT", "old weights of any format to a model folder"),
     "convert allennlp": (
         "hf_elmo.conversion.command:CONVERT_ALLENNLP",
         "options.json and HDF5 of AllenNLP or bilm-tf",
@@ -46,25 +48,28 @@ COMMANDS = {
     ),
     "convert manylangs": ("hf_elmo.conversion.command:CONVERT_MANYLANGS", "a folder of ELMoForManyLangs"),
     "convert bilm-tf": ("hf_elmo.conversion.command:CONVERT_BILM_TF", "a TensorFlow checkpoint with its softmax"),
-    "pretrain": ("hf_elmo.scripts.pretrain_elmo:PRETRAIN", "a biLM from text"),
+    "pretrain": ("hf_elmo.scripts.pretrain_elmo:PRETRAIN", "trains a language model on text"),
     "vocab": ("hf_elmo.scripts.vocab:VOCAB", "a word vocabulary from text"),
     "coverage": ("hf_elmo.scripts.coverage:COVERAGE", "how much of a text a model knows"),
     "verify": ("hf_elmo.scripts.verify:VERIFY", "whether a model folder is whole and unchanged"),
     "card": ("hf_elmo.scripts.card:CARD_COMMAND", "the model card of a folder, with its results"),
     "shrink": ("hf_elmo.scripts.shrink:SHRINK", "a folder with weights of half the size"),
     "embed": ("hf_elmo.scripts.embed:EMBED", "text to files of vectors"),
-    "perplexity": ("hf_elmo.scripts.perplexity:PERPLEXITY", "how well a biLM predicts a text"),
-    "score": ("hf_elmo.scripts.score:SCORE", "how probable a biLM finds each word of a text"),
+    "perplexity": ("hf_elmo.scripts.perplexity:PERPLEXITY", "how well a language model predicts a text"),
+    "score": ("hf_elmo.scripts.score:SCORE", "how probable a language model finds each word of a text"),
     "substitutes": ("hf_elmo.scripts.substitutes:SUBSTITUTES", "words that fit a place of a text"),
-    "sample": ("hf_elmo.scripts.sample:SAMPLE", "sentences drawn from a biLM"),
-    "pairs": ("hf_elmo.scripts.pairs:PAIRS", "which of two sentences a biLM prefers"),
+    "sample": ("hf_elmo.scripts.sample:SAMPLE", "sentences drawn from a language model"),
+    "pairs": ("hf_elmo.scripts.pairs:PAIRS", "which of two sentences a language model prefers"),
     "layers": ("hf_elmo.scripts.layers:LAYERS", "how much of each layer trained models use"),
     "neighbors": ("hf_elmo.scripts.neighbors:NEIGHBORS", "where in a text a word is used as in a sentence"),
     "probe pos": ("hf_elmo.scripts.probe:POS", "parts of speech by a linear classifier on each layer"),
     "probe wsd": ("hf_elmo.scripts.probe:WSD", "senses of words by the nearest neighbour in each layer"),
     "app": ("hf_elmo.scripts.app:APP", "a page to play with a model, in the browser"),
     "warm-state": ("hf_elmo.scripts.warm_state:WARM_STATE", "the state that sentences start from, made from text"),
-    "compare-states": ("hf_elmo.scripts.compare_states:COMPARE_STATES", "a biLM from zero, warm and carried state"),
+    "compare-states": (
+        "hf_elmo.scripts.compare_states:COMPARE_STATES",
+        "a language model from zero, warm and carried state",
+    ),
     "align": ("hf_elmo.scripts.align:ALIGN", "the vectors of a model to the space of another, by a dictionary"),
     "finetune tag": ("hf_elmo.scripts.finetune:TAG", "a label for each word: entities, parts of speech"),
     "finetune classify": ("hf_elmo.scripts.finetune:CLASSIFY", "a label for a sentence or a pair of sentences"),
@@ -73,7 +78,7 @@ COMMANDS = {
     "export onnx": ("hf_elmo.conversion.onnx_export:EXPORT_ONNX", "a model folder to ONNX, which runs without torch"),
 }
 GROUPS = {
-    "convert": "converts old weights to a Hub folder",
+    "convert": "converts old weights to a model folder",
     "finetune": "trains a task on top of ELMo, and measures it",
     "probe": "measures what each layer of a model knows",
     "export": "converts a model folder to the format of another program",
@@ -86,7 +91,7 @@ SECTIONS = {
     "tasks": ["finetune"],
     "language models": ["vocab", "pretrain", "perplexity", "score", "substitutes", "sample", "pairs"],
     "state": ["warm-state", "compare-states"],
-    "for others": ["serve", "app"],
+    "server and page": ["serve", "app"],
 }
 OTHERS = "others"
 HELP = "'hf-elmo COMMAND --help' has options and examples. The name elmo-mini means the model in the package."
@@ -117,6 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _sentence_of(error: Exception) -> BaseException | None:
     """What to show of an error if it is a mistake of the user, not of a program."""
+    if isinstance(error, OSError) and error.strerror and error.filename:  # the system's own, with a number
+        return OSError(f"{os.fspath(error.filename)}: {error.strerror}.")
     if isinstance(error, (ValueError, OSError, ImportError)):
         return error
     from huggingface_hub.errors import StrictDataclassError  # importing it takes time that the help does not have
@@ -168,12 +175,18 @@ def _similar(word: str, words: list[str]) -> str:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Breaks the lines of a description, which is one paragraph, and leaves examples as they are."""
+    """Breaks the lines of a description, which is one paragraph, and leaves examples as they are.
+
+    Lines end between words only, so that names such as hf-elmo stay whole.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 def _parser(argv: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:

@@ -575,7 +575,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds where to listen, and an option for each limit."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="0 for any that is free (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="that compute (default: one for each core)")
+    parser.add_argument("--threads", type=int, metavar="N", help="that compute (default: one for each core)")
     for one in fields(Limits):
         parser.add_argument(
             f"--{one.name.replace('_', '-')}",

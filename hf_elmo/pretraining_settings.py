@@ -74,14 +74,25 @@ class PretrainingSettings:
     num_workers: int = _option("processes that prepare batches", "text", 0, "N")
 
     # Model
-    model: str | None = _option("original (default), medium, small, or a JSON file of config values", "model")
-    config_overrides: str | None = _option("config values, as in projection_size=64,cell_size=256", "model")
-    init_from: str | None = _option("continue this model folder, with or without a softmax", "model", None, "DIR")
-    softmax_warmup_steps: int = _option("steps at the begin in which only the softmax learns", "model", 0, "N")
-    softmax: Literal["full", "sampled", "adaptive"] | None = _option("how words are predicted in training", "model")
-    num_sampled: int | None = _option("wrong words that a sampled softmax draws", "model", None, "N")
+    model: str | None = _option(
+        "small, medium, original, or a JSON file of config values (default: original)", "model", None, "MODEL"
+    )
+    config_overrides: str | None = _option(
+        "config values, as in projection_size=64,cell_size=256", "model", None, "VALUES"
+    )
+    init_from: str | None = _option(
+        "continue this model folder, with or without a softmax; what is not given below stays as it is there",
+        "model",
+        None,
+        "FOLDER",
+    )
+    softmax_warmup_steps: int = _option("first steps, in which only the softmax learns", "model", 0, "N")
+    softmax: Literal["full", "sampled", "adaptive"] | None = _option(
+        "how words are predicted in training (default: sampled)", "model"
+    )
+    num_sampled: int | None = _option("wrong words that a sampled softmax draws (default: 8192)", "model", None, "N")
     softmax_cutoffs: list[int] | None = _option("where the groups of an adaptive softmax begin", "model", None, "ID")
-    dropout: float | None = _option("in training", "model", None, "P")
+    dropout: float | None = _option("of what each LSTM reads, in training (default: 0.1)", "model", None, "P")
 
     # Training
     mode: Literal["stream", "sentences"] = _option(
@@ -90,7 +101,7 @@ class PretrainingSettings:
     batch_size: int = _option("rows of a batch, in each process", "training", 128, "N")
     unroll_steps: int = _option("words of a row (stream)", "training", 20, "N")
     state_reset: float = _option(
-        "probability that a row's state is zero at the begin of a step (stream), which the model learns to read from; "
+        "probability that a row's state is set to zero before a step (stream), which the model learns to read from; "
         "the original has 0",
         "training",
         0.05,
@@ -98,18 +109,22 @@ class PretrainingSettings:
     )
     max_sentence_words: int | None = _option("cut longer sentences (sentences)", "training", None, "N")
     gradient_accumulation_steps: int = _option("batches of a step", "training", 1, "N")
-    epochs: int | None = _option("how often to read the text; 10 if max_steps is not given", "training", None, "N")
+    epochs: int | None = _option(
+        "how often to read the text (default: 10, if max_steps is not given)", "training", None, "N"
+    )
     max_steps: int | None = _option("steps instead of epochs", "training", None, "N")
     optimizer: Literal["adagrad", "adam", "adamw", "sgd"] = _option("", "training", "adagrad")
     learning_rate: float | None = _option(
-        "0.2 for adagrad, 0.001 for adam and adamw, 1 for sgd if not given", "training", None, "R"
+        "(default: 0.2 for adagrad, 0.001 for adam and adamw, 1 for sgd)", "training", None, "R"
     )
     weight_decay: float = _option("for matrices", "training", 0.0, "R")
     schedule: Schedule = _option("of the learning rate", "training", "constant")
     warmup_steps: int = _option("in which the learning rate rises from 0", "training", 0, "N")
-    max_gradient_norm: float = _option("clip the norm of all gradients together; 0 switches it off", "training", 10.0)
+    max_gradient_norm: float = _option(
+        "clip the norm of all gradients together; 0 switches it off", "training", 10.0, "X"
+    )
     loss_factor: float | None = _option(
-        "multiply the loss, before clipping; unroll_steps for adagrad and 1 for others if not given", "training"
+        "multiply the loss, before clipping (default: unroll_steps for adagrad, 1 for others)", "training", None, "X"
     )
     mixed_precision: Literal["no", "bf16", "fp16"] = _option("", "training", "no")
     seed: int = _option("of weights, order and dropout", "training", 0, "N")
@@ -123,10 +138,10 @@ class PretrainingSettings:
     keep_checkpoints: int = _option("how many to keep", "output", 2, "N")
     log_steps: int = _option("steps between lines of the log", "output", 100, "N")
     report_to: list[str] = _option("trackers of Accelerate, such as tensorboard", "output", [], "NAME")
-    name: str | None = _option("of the model on its card; the folder's name if not given", "output")
-    license: str = _option("of the weights, as the Hub spells it", "output", "unknown")
-    language: list[str] = _option("codes such as en", "output", [], "CODE")
-    quiet: bool = _option("no progress bars", "output", False)
+    name: str | None = _option("of the model on its card (default: that of the folder)", "output", None, "NAME")
+    license: str = _option("of the weights, spelled as on the Hub: apache-2.0", "output", "unknown", "ID")
+    language: list[str] = _option("of the text, such as en", "output", [], "CODE")
+    quiet: bool = _option("show no progress", "output", False)
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -358,8 +373,8 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
             groups[group] = parser.add_argument_group(group)
         default = field_.default_factory() if callable(field_.default_factory) else field_.default
         text = field_.metadata["help"]
-        if default is not None and default != [] and default != "" and not isinstance(default, bool):
-            text = f"{text} (default: {default})".strip()
+        if default is not None and default != [] and default != "" and default is not False:
+            text = f"{text} (default: {'yes' if default is True else default})".strip()
         members = [member for member in _members(hints[field_.name]) if member is not type(None)]
         groups[group].add_argument(
             f"--{field_.name}",

@@ -184,7 +184,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", type=int, nargs="+", metavar="N", help="for the classifier (default: all)")
     parser.add_argument("--epochs", type=int, default=EPOCHS, metavar="N", help="of it (default: %(default)s)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N", help="of it (default: 0)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as a PNG file")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the figures there")
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: cuda if there is one)")
     add_errors_argument(parser)
     add_report_arguments(parser)

@@ -188,7 +188,7 @@ def probe_command(run: str, setting: Setting, output: Path) -> list[str]:
     """The command of a run that measures layers as they are."""
     kind = run.partition("/")[0]
     train, dev = setting.files(DATA_OF_PART[kind])
-    command = ["probe", kind, setting.elmo, "--train", train, "--dev", dev, "--random"]
+    command = ["probe", kind, setting.elmo, "--train", train, "--dev", dev, "--random-weights"]
     command += ["--word-vectors", setting.word_vectors, "--seeds", *map(str, setting.seeds)]
     if kind == "wsd":
         command += ["--wordnet", str(setting.wordnet)]

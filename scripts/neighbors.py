@@ -35,7 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--query", required=True, metavar="SENTENCE", help="with the word in it")
     parser.add_argument("--word", required=True, help="whose neighbours are looked for; the first one in the sentence")
     parser.add_argument(
-        "--layer",
+        "--layers",
         type=int,
         nargs="+",
         metavar="N",
@@ -89,7 +89,7 @@ def _search(folder: Path, arguments: argparse.Namespace) -> Neighbors:
             arguments.query.split() if arguments.split_words else arguments.query,
             arguments.word,
             _texts(find_files(arguments.text), arguments.split_words, arguments.errors),
-            layers=arguments.layer,
+            layers=arguments.layers,
             top_k=arguments.top_k,
             same_word=arguments.same_word,
             show_progress=False if arguments.quiet else None,

@@ -125,7 +125,7 @@ def _run_pos(arguments: argparse.Namespace) -> None:
     )
     with no_bars(arguments.quiet):
         systems = {TRAINED: probe.score_layers(_load(arguments), arguments.seeds, TRAINED)}
-        if arguments.random:
+        if arguments.random_weights:
             by_seed = [
                 probe.score_layers(_random(arguments, seed), [seed], RANDOM) for seed in arguments.seeds
             ]  # other weights for each seed
@@ -213,7 +213,7 @@ def _run_wsd(arguments: argparse.Namespace) -> None:
 
     with no_bars(arguments.quiet):
         systems = {TRAINED: probe.score(stream(_load(arguments)))}
-        if arguments.random:
+        if arguments.random_weights:
             by_seed = [probe.score(stream(_random(arguments, seed))) for seed in arguments.seeds]
             systems[RANDOM] = [[score for scores in layer for score in scores] for layer in zip(*by_seed, strict=True)]
         if arguments.word_vectors:
@@ -247,7 +247,7 @@ def _static_stream(vectors: WordVectors) -> Callable[[list[list[str]]], Iterator
 
 def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--random", action="store_true", help="measure a model of the same shape with random weights, too"
+        "--random-weights", action="store_true", help="measure a model of the same shape with random weights, too"
     )
     parser.add_argument(
         "--word-vectors", metavar="FILE", help="measure static word vectors, too, such as a GloVe file or package"
@@ -346,9 +346,9 @@ def _plot(
 POS = Command(
     description="Measures how well a linear classifier (multinomial logistic regression) reads the part of speech "
     "from the vectors of each layer, which stay as they are. As the classifier is linear, seeds change little; with "
-    "--random they also choose the random weights.",
+    "--random-weights they also choose the random weights.",
     examples="""  hf-elmo probe pos elmo-mini --train en_ewt-ud-train.conllu --dev en_ewt-ud-dev.conllu
-  hf-elmo probe pos my-elmo --train en_ewt-ud-train.conllu --dev en_ewt-ud-dev.conllu --random \\
+  hf-elmo probe pos my-elmo --train en_ewt-ud-train.conllu --dev en_ewt-ud-dev.conllu --random-weights \\
       --word-vectors glove-6b-50d --json pos.json --plot pos.png""",
     add_arguments=_pos_arguments,
     run=_run_pos,
@@ -359,8 +359,8 @@ WSD = Command(
     "mean vectors of words that have them in the training data, and a word gets the nearest one of its lemma and part "
     "of speech. F1 counts words without an answer as not found.",
     examples="""  hf-elmo probe wsd elmo-mini --train semcor.jsonl.gz --dev semeval2007 --wordnet index.sense
-  hf-elmo probe wsd my-elmo --train semcor.data.xml --dev semeval2007.data.xml --wordnet index.sense --random \\
-      --word-vectors glove-6b-50d --json wsd.json --plot wsd.png""",
+  hf-elmo probe wsd my-elmo --train semcor.data.xml --dev semeval2007.data.xml --wordnet index.sense \\
+      --random-weights --word-vectors glove-6b-50d --json wsd.json --plot wsd.png""",
     add_arguments=_wsd_arguments,
     run=_run_wsd,
 )

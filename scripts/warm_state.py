@@ -70,7 +70,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="files, folders or patterns, like those that the model was trained on; a sentence a line in the order of "
         "the text, words between spaces; .gz, .xz and .zst are decompressed",
     )
-    parser.add_argument("--output", required=True, type=Path, metavar="NEW_FOLDER", help="the folder to write")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the folder to write")
     parser.add_argument(
         "--max-sentences",
         type=int,

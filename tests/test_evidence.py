@@ -213,7 +213,7 @@ def test_ablations_change_one_thing():
         assert without["--share"] == elmo["--share"] == ["--share", str(share / 100)]
         assert without["--epochs"] == elmo["--epochs"]
     assert list(EPOCHS_OF_SHARE) == [1, 2, 5, 10, 20, 50]
-    assert "--random" in probe_command("pos/probe", setting(), Path("pos.json"))
+    assert "--random-weights" in probe_command("pos/probe", setting(), Path("pos.json"))
 
 
 def test_random_weights_have_the_shape_of_the_model_and_nothing_of_its_weights(folder, capsys):

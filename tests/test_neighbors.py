@@ -209,7 +209,7 @@ def test_the_command_splits_words_or_not(capsys, folder, tmp_path):
     counts = []
     for more in ([], ["--split-words"]):
         arguments = [folder / "model", "--text", tmp_path / "text.txt", "--query", "a bank .", "--word", "bank"]
-        code, out, _ = run(capsys, "neighbors", *arguments, "--quiet", "--layer", 1, 2, *more)
+        code, out, _ = run(capsys, "neighbors", *arguments, "--quiet", "--layers", 1, 2, *more)
         assert code == 0
         assert "layer 0" not in out
         counts.append(next(line for line in out.splitlines() if line.startswith("text:")))
@@ -226,7 +226,7 @@ def test_mistakes_of_the_command_are_one_line(capsys, folder, tmp_path, monkeypa
         ({"model": "elmo-mini"}, "The model of the package is not complete"),
         ({"--text": tmp_path / "nowhere"}, "does not exist"),
         ({"--word": "tank"}, "The word 'tank' is not in the query"),
-        ({"--layer": 7}, "There is no layer 7"),
+        ({"--layers": 7}, "There is no layer 7"),
         ({"--top-k": 0}, "top_k=0 is not possible"),
         ({"--text": tmp_path / "latin.txt", "--errors": "stop"}, "line 1 is not UTF-8"),
     ]:

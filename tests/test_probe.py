@@ -310,7 +310,7 @@ def run(capsys, *argv):
 
 def test_probe_of_parts_of_speech(capsys, files, tmp_path):
     arguments = [files / "model", "--train", files / "train.conllu", "--dev", files / "dev.conllu", "--quiet"]
-    more = ["--random", "--word-vectors", files / "vectors.txt", "--seeds", 1, 2]
+    more = ["--random-weights", "--word-vectors", files / "vectors.txt", "--seeds", 1, 2]
     outputs = ["--json", tmp_path / "pos.json", "--plot", tmp_path / "pos.png"]
     code, out, err = run(capsys, "probe", "pos", *arguments, *more, "--epochs", 50, *outputs)
     assert (code, err) == (0, "")
@@ -330,7 +330,7 @@ def test_probe_of_parts_of_speech(capsys, files, tmp_path):
 
 def test_probe_of_senses(capsys, files, tmp_path):
     arguments = [files / "model", "--train", files / "train.jsonl", "--dev", files / "dev.jsonl", "--quiet"]
-    more = ["--random", "--word-vectors", files / "vectors.txt", "--seeds", 1, 2]
+    more = ["--random-weights", "--word-vectors", files / "vectors.txt", "--seeds", 1, 2]
     outputs = ["--json", tmp_path / "wsd.json", "--plot", tmp_path / "wsd.png"]
     code, out, err = run(capsys, "probe", "wsd", *arguments, *more, *outputs, "--wordnet", files / "index.sense")
     assert (code, err) == (0, "")
