@@ -125,7 +125,7 @@ def _convert(arguments: argparse.Namespace, dialect: str | None = None) -> None:
     progress = None if arguments.quiet else _tell
     # Refuses what cannot be before anything is unpacked.
     tell = Destination(arguments.output, arguments.license, arguments.language, arguments.overwrite, progress).tell
-    with no_bars(arguments.quiet), ExitStack() as stack:
+    with no_bars(), ExitStack() as stack:
         if arguments.source is None:
             source = _named_source(arguments, dialect or "")
         else:
@@ -240,7 +240,7 @@ def _begins_with(path: Path, begin: bytes) -> bool:
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=model_folder, metavar="DIR", help=MODEL_HELP)
+    parser.add_argument("folder", type=model_folder, metavar="FOLDER", help=MODEL_HELP)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="where to write the two files")
     parser.add_argument("--overwrite", action="store_true", help="replace files of these names")
     parser.add_argument("--quiet", action="store_true", help="print the result only")
@@ -265,8 +265,8 @@ def _tell(text: str) -> None:
 def _command(dialect: str, examples: str) -> Command:
     needs, result = DIALECTS[dialect].needs, DIALECTS[dialect].result
     return Command(
-        description=f"Converts weights of one format to a folder for the Hub, and verifies it. Needs {needs}. Gives "
-        f"{result}.",
+        description=f"Converts weights of one format to a model folder, ready for the Hub, and verifies it. Needs "
+        f"{needs}. Gives {result}.",
         examples=examples,
         add_arguments=_arguments_of(dialect),
         run=lambda arguments: _convert(arguments, dialect),
@@ -274,9 +274,9 @@ def _command(dialect: str, examples: str) -> Command:
 
 
 CONVERT = Command(
-    description="Converts old weights to a folder for the Hub, and verifies it. The format is found out; "
-    "'hf-elmo convert --list' explains all of them, and a format before SOURCE ('hf-elmo convert manylangs --help') "
-    f"allows no other: {', '.join(DIALECTS)}.",
+    description="Converts old weights to a model folder, ready for the Hub, and verifies it. The format is found out; "
+    "'hf-elmo convert --list' explains all formats. With the name of one before SOURCE, no other is tried "
+    f"('hf-elmo convert manylangs --help'): {', '.join(DIALECTS)}.",
     examples="""  hf-elmo convert elmo-small-files --output elmo-small
   hf-elmo convert 210.zip --output elmo-norwegian --language no --license cc-by-4.0 --segmenter UDPipe
   hf-elmo convert model.tar.gz --options options.json --output elmo-of-my-tagger

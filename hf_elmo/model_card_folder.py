@@ -29,6 +29,7 @@ from .model_card import (
 )
 from .model_card_published import FolderFacts, published_model_card
 from .model_card_results import HEADING, Measurement, results_section
+from .shipped_model import name_of_folder
 from .tokenization_elmo import ElmoTokenizer
 
 ORIGIN, LIMITS, LICENCE = "## Where it comes from", "## Limits", "## Licence"
@@ -51,7 +52,7 @@ def card_of_folder(
         folder: Of a model and its tokenizer.
         measurements: What `read_results` gave; the Hub gets these figures, too.
         published: The published model that the folder was converted from, to make its card anew.
-        name: Of the model; by default that of its card, or of the folder.
+        name: Of the model; by default that of its card, or of the folder (of `ner/model`: `ner`).
         license: Licence of the weights, as the Hub spells it; by default as before.
         languages: Codes of the languages it was trained on; by default as before.
 
@@ -67,9 +68,11 @@ def card_of_folder(
     _check_wishes(published, license, languages)
     old = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None
     old_data = None if old is None else checked_metadata(old, folder / CARD)
-    name = name or getattr(old_data, "model_name", None) or _title(old) or folder.resolve().name
+    name = name or getattr(old_data, "model_name", None) or _title(old) or name_of_folder(folder)
     for measurement in measurements:
-        _check_model(measurement, {name, _one_line(name), folder.resolve().name}, KINDS[architecture][0])
+        _check_model(
+            measurement, {name, _one_line(name), name_of_folder(folder), folder.resolve().name}, KINDS[architecture][0]
+        )
     if published is not None:
         facts = _folder_facts(folder, config, old)
         return published_model_card(published, name=name, folder=facts, measurements=measurements)

@@ -58,8 +58,14 @@ def model_folder(name: str | os.PathLike[str]) -> Path:
 
 
 def name_of_folder(folder: Path) -> str:
-    """What to call the model of a folder: the last part of its path, or `elmo-mini` for that of the package."""
-    return MINI_NAME if folder == ELMO_MINI else folder.resolve().name
+    """What to call the model of a folder: `elmo-mini` if it is that of the package, else the last part of its path.
+
+    A run has its model in the folder `model`, and gives it its own name: `ner/model` is called `ner`.
+    """
+    folder = folder.resolve()
+    if folder == ELMO_MINI.resolve():
+        return MINI_NAME
+    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name
 
 
 def check_mini() -> None:

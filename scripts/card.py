@@ -25,7 +25,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         + ", ".join(name for name in published_models() if "manylangs" not in name)
         + ", or elmo-manylangs- and a language, such as elmo-manylangs-ko",
     )
-    parser.add_argument("--name", help="of the model (default: as in its card, or that of the folder)")
+    parser.add_argument(
+        "--name", help="of the model (default: as in its card, or that of the folder, which for ner/model is ner)"
+    )
     parser.add_argument(
         "--license", metavar="ID", help="of the weights, spelled as on the Hub: apache-2.0 (default: as before)"
     )

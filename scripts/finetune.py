@@ -33,9 +33,9 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.feature_cache import FeatureCache
 from hf_elmo.hub import check_place, finish_folder, new_folder, save_model_files
-from hf_elmo.messages import reading_weights
+from hf_elmo.messages import no_bars, reading_weights
 from hf_elmo.modeling_elmo_heads import ElmoForSequenceClassification, ElmoForTokenClassification, ElmoTaskModel
-from hf_elmo.shipped_model import MINI_NAME, model_folder
+from hf_elmo.shipped_model import MODEL_HELP, model_folder
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training import GradualUnfreezing, parameter_groups
 from hf_elmo.version import __version__
@@ -103,8 +103,8 @@ def _common_arguments(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     model.add_argument(
         "--elmo",
-        metavar="DIR",
-        help=f"ELMo model folder, or {MINI_NAME} for the one of the package; without it, the baseline without ELMo",
+        metavar="FOLDER",
+        help=f"{MODEL_HELP}; without this option, the baseline without ELMo",
     )
     model.add_argument(
         "--random-weights",
@@ -325,6 +325,7 @@ def _read_classification(arguments: argparse.Namespace, source: str, split: str)
 # --- The run ---------------------------------------------------------------------------------------------------------
 
 
+@no_bars()  # of weights, which are read and written in each epoch; that of the training stays
 def finetune(task: Task, arguments: argparse.Namespace) -> None:
     """Trains one model for each seed, keeps the best, and writes the results."""
     _refuse_options_without_effect(arguments)

@@ -55,13 +55,8 @@ def read_mixes(folder: Path, name: str) -> list[Mix]:
 
 
 def names_of(folders: list[Path]) -> list[str]:
-    """Short names: the last part that is not `model`, or the whole if two would be called the same."""
-    short = [
-        folder.resolve().parent.name
-        if folder.name == "model" and folder.resolve().parent.name
-        else name_of_folder(folder)
-        for folder in folders
-    ]
+    """Short names, or the whole paths if two would be called the same."""
+    short = [name_of_folder(folder) for folder in folders]
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 

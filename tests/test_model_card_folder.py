@@ -183,6 +183,14 @@ def test_a_plain_folder_gets_a_card_of_what_it_is(tmp_path):
     assert "- The folder does not say on which text the model was trained." in card
     assert "\n\n\n" not in card
     assert "model-index" not in card
+    assert "\n# plain\n" in card
+
+
+def test_the_model_of_a_run_is_called_like_the_run(tmp_path):
+    save_head(tmp_path / "ner" / "model", ElmoForTokenClassification)
+    card = card_of_folder(tmp_path / "ner" / "model")
+    assert "\n# ner\n" in card
+    assert 'model="ner"' in card
 
 
 def test_a_converted_folder_keeps_its_source(folder):
