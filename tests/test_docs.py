@@ -57,14 +57,22 @@ def test_blocks_print_what_the_page_says(page, reader):
 
 
 def test_blocks_about_the_hub(reader):
-    """In one process, as a client reads the address of the Hub when it is imported."""
+    """A folder is made and gets its card; who talks to the Hub is a process of its own, and the last one is new."""
     parts = blocks(HUB.read_text(encoding="utf-8"))
-    assert {block.language for block in parts} == {"python", "text", "console"}
-    program = "\n".join(block.body for block in parts if block.language == "python")
+    (make, *others, remote), commands, said = (
+        [block.body for block in parts if block.language == language] for language in ("python", "console", "text")
+    )
+    exec(make, {})
+    lines = [line.removeprefix("$ hf-elmo ").split() for line in "".join(commands).splitlines()]
+    of_folder = [words for words in lines if words[1] == "my-elmo"]
+    assert [words[0] for words in of_folder] == ["card", "verify"]
+    assert all(cli.main(words) == 0 for words in of_folder)
     with HubStandIn() as hub:
-        printed = run_client(program, hub.environment())
-    assert is_said(printed, "".join(block.body for block in parts if block.language == "text")), printed
-    assert "model.safetensors" in hub.files("user/my-elmo")
+        printed = run_client("\n".join(others), hub.environment())
+        remote = remote.replace("your-name", "user").replace("COMMIT", hub.commits("user/my-elmo")[0])
+        printed += run_client(remote, hub.environment())
+    assert is_said(printed, "".join(said)), printed
+    assert {"README.md", "model.safetensors", "modeling_elmo.py"} < hub.files("user/my-elmo").keys()
 
 
 def test_a_page_that_says_something_else_is_noticed(tmp_path):
@@ -100,8 +108,9 @@ def test_options_that_pages_name_exist():
     for words in cli.COMMANDS:
         known |= {option.replace("_", "-") for option in cli._parser(words.split())[1]}
     for page in PAGES:
-        for option in OPTION.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
-            assert option.replace("_", "-") in known, f"{name_of(page)} names {option}"
+        for code in INLINE.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+            for option in OPTION.findall(code) if code.startswith(("hf-elmo ", "--")) else ():
+                assert option.replace("_", "-") in known, f"{name_of(page)} names {option}"
 
 
 def anchors(page: Path) -> set[str]:
