@@ -45,6 +45,7 @@ CODE_FILES = (
     "scoring.py",
     "softmax.py",
     "substitutes.py",
+    "threads.py",
     "tokenization_elmo.py",
     "word_splitting.py",
 )

@@ -6,6 +6,7 @@
   and the user asked for a cache (`WordCache`).
 - A word is read only as far as it goes (`groups_of_similar_length`), and all convolutions are one matrix product
   (`highest_scores`).
+- Both directions are read at once, and so are both halves of many words (`threads.side_by_side`).
 - The LSTM loops write into memory that is already there (`read_without_gradient`), or keep only what the gradient
   needs (`DifferentiableLstm`).
 
@@ -15,10 +16,7 @@ Shapes as in modeling_elmo.py; moreover U different words, K characters times th
 filter, S windows of a word.
 """
 
-import os
 import random
-import threading
-import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +27,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from .threads import lock_of
 
 # A product over windows of characters has about this many rows, so that its result stays in the processor's cache.
 WINDOWS_PER_PRODUCT = 256
@@ -41,6 +41,11 @@ MOST_WASTE = 2.0
 WORDS_PER_PIECE = 256
 # From so many values on, a tanh by way of the sigmoid is faster on a CPU: twice as fast for the rows of a large batch.
 FEWEST_FOR_SIGMOID = 2**14
+# Two directions are read at once if each step of one has so many multiplications: twice those of a word in a small
+# model. With fewer, they wait for Python more than they compute.
+FEWEST_FOR_TWO_DIRECTIONS = 2**20
+# Two halves of the words are spelled at once if there are so many: for fewer, reading the weights twice takes longer.
+FEWEST_FOR_TWO_HALVES = 128
 # How many values of each weight a cache of words looks at, to see changes that torch does not count.
 WATCHED_VALUES = 16
 
@@ -97,27 +102,6 @@ def different_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 def _first_places(places: Tensor, count: int) -> Tensor:
     numbers = torch.arange(len(places), device=places.device)
     return numbers.new_full((count,), len(places)).scatter_reduce_(0, places, numbers, reduce="amin")
-
-
-_lock_owners: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def lock_of(owner: Any) -> threading.Lock:
-    """A lock for the `_lock` of an object. A forked process has another one.
-
-    There, the thread that held it at that moment does not exist, and would never let it go.
-    """
-    _lock_owners.add(owner)
-    return threading.Lock()
-
-
-def _renew_locks() -> None:
-    for owner in list(_lock_owners):
-        owner._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class WordCache:

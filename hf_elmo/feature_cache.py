@@ -37,8 +37,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .fast_paths import lock_of
 from .modeling_elmo import ElmoModel
+from .threads import lock_of
 
 logger = logging.getLogger(__name__)
 

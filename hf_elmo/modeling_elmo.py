@@ -26,6 +26,8 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .fast_paths import (
+    FEWEST_FOR_TWO_DIRECTIONS,
+    FEWEST_FOR_TWO_HALVES,
     LstmWeights,
     WordCache,
     different_rows,
@@ -50,6 +52,7 @@ from .packing import (
     with_boundaries,
 )
 from .padded import LAYER_NORM_EPSILON, read_padded
+from .threads import is_worth_two, side_by_side
 
 # The convolutions see this many words at a time, which bounds their memory and does not change their result.
 WORDS_PER_CHUNK = 512
@@ -222,7 +225,15 @@ class ElmoWordEncoder(nn.Module):
         def convolve(characters: Tensor) -> Tensor:
             return self._convolve_by_length(characters, filters, bias)
 
-        return torch.cat([self._encode(chunk, convolve) for chunk in ids.split(WORDS_PER_CHUNK)])
+        def encode(ids: Tensor) -> Tensor:
+            return torch.cat([self._encode(chunk, convolve) for chunk in ids.split(WORDS_PER_CHUNK)])
+
+        if needs_gradient(self.parameters()) or not is_worth_two(bias, len(ids), FEWEST_FOR_TWO_HALVES):
+            return encode(ids)
+        halves = side_by_side(lambda: encode(ids[::2]), lambda: encode(ids[1::2]))
+        words = bias.new_empty(len(ids), halves[0].shape[1])
+        words[::2], words[1::2] = halves
+        return words
 
     def _convolve_by_length(self, characters: Tensor, filters: Tensor | None, bias: Tensor) -> Tensor:
         """As `_convolve`, without the padding that a word has beyond one window that is nothing but padding.
@@ -333,6 +344,7 @@ class ElmoBidirectionalLstm(nn.Module):
     def __init__(self, config: ElmoConfig):
         super().__init__()
         self.use_skip_connections = config.use_skip_connections
+        self.multiplications_per_word = 4 * config.projection_size * config.cell_size  # of the largest product
         self.dropout = nn.Dropout(config.dropout)
         self.forward_layers = nn.ModuleList(ElmoLstmLayer(config) for _ in range(config.num_hidden_layers))
         self.backward_layers = nn.ModuleList(ElmoLstmLayer(config) for _ in range(config.num_hidden_layers))
@@ -341,12 +353,20 @@ class ElmoBidirectionalLstm(nn.Module):
         """(N, P) word vectors to L layers (N, D), and the state after the last word (of the packed rows)."""
         hidden_forward, hidden_backward = state.hidden.chunk(2, dim=2)  # (L, B, P) each
         cell_forward, cell_backward = state.cell.chunk(2, dim=2)  # (L, B, H) each
-        forward_layers, forward_hidden, forward_cell = self.read(
-            self.forward_layers, words, packing.batch_sizes, hidden_forward, cell_forward
-        )
-        backward_layers, backward_hidden, backward_cell = self.read(
-            self.backward_layers, words[packing.reverse], packing.batch_sizes, hidden_backward, cell_backward
-        )
+
+        def read_forward() -> tuple[list[Tensor], Tensor, Tensor]:
+            return self.read(self.forward_layers, words, packing.batch_sizes, hidden_forward, cell_forward)
+
+        def read_backward() -> tuple[list[Tensor], Tensor, Tensor]:
+            reverse = words[packing.reverse]
+            return self.read(self.backward_layers, reverse, packing.batch_sizes, hidden_backward, cell_backward)
+
+        if self._reads_both_at_once(words, packing, state):
+            forward_read, backward_read = side_by_side(read_forward, read_backward)
+        else:
+            forward_read, backward_read = read_forward(), read_backward()
+        forward_layers, forward_hidden, forward_cell = forward_read
+        backward_layers, backward_hidden, backward_cell = backward_read
         layers = [
             torch.cat([forward, backward[packing.reverse]], dim=1)
             for forward, backward in zip(forward_layers, backward_layers, strict=True)
@@ -355,6 +375,15 @@ class ElmoBidirectionalLstm(nn.Module):
             hidden=torch.cat([forward_hidden, backward_hidden], dim=2),
             cell=torch.cat([forward_cell, backward_cell], dim=2),
         )
+
+    def _reads_both_at_once(self, words: Tensor, packing: PackedWords, state: ElmoState) -> bool:
+        """Whether that is faster, and possible: random numbers for dropout have to come in order."""
+        if not is_fast(words) or (self.training and self.dropout.p > 0):
+            return False
+        if needs_gradient((words, *state, *self.parameters())):
+            return False
+        multiplications = max(packing.batch_sizes, default=0) * self.multiplications_per_word
+        return is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS)
 
     def read(
         self, stack: nn.ModuleList, words: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # Before 5.10, transformers takes from a local folder only th
     from .scoring import SentenceScore  # noqa: F401
     from .softmax import CandidateSample  # noqa: F401
     from .substitutes import Substitutes  # noqa: F401
+    from .threads import one_thread  # noqa: F401
 
 # The label of positions that have none, as everywhere in transformers.
 IGNORED = -100

@@ -5,9 +5,7 @@
 Shapes as in modeling_elmo.py.
 """
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -17,55 +15,9 @@ import torch
 from torch import Tensor
 
 from .configuration_elmo import ElmoConfig
-from .fast_paths import lock_of
+from .threads import note_threads, one_thread
 
 _sentence_by_sentence: ContextVar[bool] = ContextVar("sentence_by_sentence", default=False)
-
-
-class _OneThread:
-    """Computing with one thread of the processor in a part of the program, while its other parts keep theirs.
-
-    torch counts for each thread of the program by itself how many threads compute for it, and gives a new one the
-    number that was set last, whoever has set it. So that one is put back at once; only a thread that begins in
-    between has another, too.
-    """
-
-    def __init__(self) -> None:
-        self._lock = lock_of(self)
-        self._used_several = False
-
-    @contextmanager
-    def here(self) -> Iterator[None]:
-        before = torch.get_num_threads()
-        if before == 1:
-            yield
-            return
-        self._set(1)
-        try:
-            yield
-        finally:
-            self._set(before)
-
-    def _set(self, threads: int) -> None:
-        with self._lock, ThreadPoolExecutor(1) as new:
-            of_new_threads = new.submit(torch.get_num_threads).result()
-            torch.set_num_threads(threads)
-            new.submit(torch.set_num_threads, of_new_threads).result()
-
-    def in_a_fork(self) -> None:
-        """Without it, a forked process waits for ever for the threads of the processor that only its parent has."""
-        if self._used_several:
-            torch.set_num_threads(1)
-
-    def note_threads(self) -> None:
-        """Remembers whether models of this process have computed with several threads."""
-        if torch.get_num_threads() > 1:
-            self._used_several = True
-
-
-_one_thread = _OneThread()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_one_thread.in_a_fork)
 
 
 @contextmanager
@@ -79,7 +31,7 @@ def sentence_by_sentence() -> Iterator[None]:
     """
     token = _sentence_by_sentence.set(True)
     try:
-        with _one_thread.here():
+        with one_thread():
             yield
     finally:
         _sentence_by_sentence.reset(token)
@@ -203,7 +155,7 @@ class PackedWords:
     @torch.compiler.disable
     def parts_of(cls, mask: Tensor) -> list["PackedWords"]:
         """What is read of a batch at a time: all of it, or within `sentence_by_sentence` each sentence by itself."""
-        _one_thread.note_threads()
+        note_threads()
         rows = mask.any(dim=1).nonzero().flatten().tolist() if reads_sentence_by_sentence() else []
         if len(mask) < 2 or not rows:
             return [cls.from_mask(mask)]

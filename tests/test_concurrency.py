@@ -16,9 +16,10 @@ import torch
 from tiny import SENTENCES, random_model, tiny_config
 
 from hf_elmo import ElmoEmbedder, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, FeatureCache, quantize
-from hf_elmo.fast_paths import WordCache, lock_of, shared_word_cache, with_word_cache
+from hf_elmo.fast_paths import WordCache, shared_word_cache, with_word_cache
 from hf_elmo.hub import save_hub_folder
 from hf_elmo.packing import sentence_by_sentence
+from hf_elmo.threads import lock_of
 
 THREADS = 8
 PATIENCE = 120  # seconds that a child may take; one that waits for a lock that nobody holds never ends

@@ -1,0 +1,145 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Threads of the program, and the threads of the processor that compute for them.
+
+torch lets all threads of the processor work at one operation and wait for each other after it, thousands of times in
+a sentence. Two halves of the work that need nothing of each other are better done `side_by_side`, with half of the
+threads each: they wait for each other once. That pays most where the processor has other work, too, so that one of
+its threads is often late.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+# --- Locks -----------------------------------------------------------------------------------------------------------
+
+_lock_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def lock_of(owner: Any) -> threading.Lock:
+    """A lock for the `_lock` of an object. A forked process has another one.
+
+    There, the thread that held it at that moment does not exist, and would never let it go.
+    """
+    _lock_owners.add(owner)
+    return threading.Lock()
+
+
+def _renew_locks() -> None:
+    for owner in list(_lock_owners):
+        owner._lock = threading.Lock()
+
+
+# --- Threads of the processor ----------------------------------------------------------------------------------------
+
+
+class _Threads:
+    """How many threads of the processor compute for which thread of the program.
+
+    torch counts for each thread of the program by itself how many threads compute for it, and gives a new one the
+    number that was set last, whoever has set it. So that one is put back at once; only a thread that begins in
+    between has another, too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = lock_of(self)
+        self._used_several = False
+        self._pairs: dict[int, ThreadPoolExecutor] = {}
+
+    def set_here(self, threads: int) -> None:
+        """Sets their number for the calling thread, and for no other."""
+        torch.get_num_threads()  # a thread that has never asked gets the number of all new ones when it first computes
+        with self._lock, ThreadPoolExecutor(1) as new:
+            of_new_threads = new.submit(torch.get_num_threads).result()
+            torch.set_num_threads(threads)
+            new.submit(torch.set_num_threads, of_new_threads).result()
+
+    def pair(self, threads: int) -> ThreadPoolExecutor:
+        """Two threads of the program for which so many threads of the processor compute, each; made once."""
+        return self._pairs.get(threads) or self._pairs.setdefault(
+            threads, ThreadPoolExecutor(2, "hf_elmo", self.set_here, (threads,))
+        )
+
+    def note(self) -> None:
+        """Remembers whether models of this process have computed with several threads."""
+        if torch.get_num_threads() > 1:
+            self._used_several = True
+
+    def in_a_fork(self) -> None:
+        """A forked process has none of the threads of its parent.
+
+        Without it, it would wait for ever for the pairs of threads, and for the threads of the processor.
+        """
+        self._pairs = {}
+        if self._used_several:
+            torch.set_num_threads(1)
+
+
+_threads = _Threads()
+note_threads = _threads.note
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(after_in_child=_threads.in_a_fork)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within this context one thread of the processor computes for this thread of the program."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    _threads.set_here(1)
+    try:
+        yield
+    finally:
+        _threads.set_here(before)
+
+
+# --- Two things at once ----------------------------------------------------------------------------------------------
+
+
+def is_worth_two(tensor: torch.Tensor, multiplications: int, fewest: int) -> bool:
+    """Whether two halves of some work at a tensor are better done at once.
+
+    Args:
+        tensor: What is computed with. Only the threads of a CPU are shared out.
+        multiplications: Of what is done between two looks at Python.
+        fewest: So many must there be, or the two would only wait for Python.
+    """
+    return (
+        multiplications >= fewest
+        and tensor.device.type == "cpu"
+        and torch.get_num_threads() > 1
+        and torch._C._len_torch_dispatch_stack() == 0  # such as counters of operations, which look at one thread only
+    )
+
+
+def side_by_side(first: Callable[[], Result], second: Callable[[], Result]) -> tuple[Result, Result]:
+    """The results of two functions that are called at once, without a gradient, each with half of the threads."""
+    is_inference = torch.is_inference_mode_enabled()
+
+    def call(function: Callable[[], Result]) -> Result:
+        with torch.inference_mode(is_inference), torch.no_grad():
+            return function()
+
+    pair = _threads.pair(max(torch.get_num_threads() // 2, 1))
+    try:
+        calls = [pair.submit(copy_context().run, call, function) for function in (first, second)]
+    except RuntimeError:  # the program is about to end, and begins no threads
+        return first(), second()
+    wait(calls)  # also if the first one fails: nothing goes on behind the caller's back
+    return calls[0].result(), calls[1].result()
+
+
+__all__ = ["lock_of", "one_thread", "side_by_side"]

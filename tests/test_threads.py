@@ -1,0 +1,203 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Two halves of the work at once."""
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
+from contextvars import ContextVar
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from hf_elmo import ElmoConfig, ElmoModel, batch_to_ids, quantize
+from hf_elmo.fast_paths import plain_path
+from hf_elmo.threads import is_worth_two, one_thread, side_by_side
+
+WORDS = "the quick brown fox jumps over a lazy dog while somebody incomprehensibly reads newspapers aloud".split()
+SENTENCES = [[*WORDS, f"word{number}"][number % 5 :] for number in range(150)]  # more than 128 different words
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def calls(monkeypatch, two_threads):
+    """Small models share their work out, too; the list has the calls of `side_by_side`."""
+    made = []
+
+    def counted(first, second):
+        made.append(1)
+        return side_by_side(first, second)
+
+    monkeypatch.setattr("hf_elmo.modeling_elmo.FEWEST_FOR_TWO_DIRECTIONS", 1)
+    monkeypatch.setattr("hf_elmo.modeling_elmo.side_by_side", counted)
+    return made
+
+
+def make_model(**overrides) -> ElmoModel:
+    torch.manual_seed(0)
+    sizes = {"projection_size": 8, "cell_size": 16, "char_cnn_filters": [[1, 8], [3, 8]], "num_highway_layers": 1}
+    model = ElmoModel(ElmoConfig(**{**sizes, **overrides})).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, nullcontext])
+def test_the_same_vectors_as_one_after_the_other(mode, calls):
+    model = make_model().requires_grad_(False)
+    characters = batch_to_ids(SENTENCES)
+    with mode():
+        at_once = model(characters, output_hidden_states=True, output_state=True)
+        assert len(calls) == 2  # words, directions
+        with plain_path():
+            plain = model(characters, output_hidden_states=True, output_state=True)
+        assert len(calls) == 2
+    for ours, expected in zip(at_once.hidden_states, plain.hidden_states, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    for ours, expected in zip(at_once.state, plain.state, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    assert not at_once.last_hidden_state.requires_grad
+    assert at_once.last_hidden_state.is_inference() == (mode is torch.inference_mode)
+
+
+def test_the_same_bits_each_time(calls):
+    model, characters = make_model(), batch_to_ids(SENTENCES)
+    with torch.no_grad():
+        first = model(characters).last_hidden_state
+        for _ in range(20):
+            assert torch.equal(model(characters).last_hidden_state, first)
+    assert len(calls) == 42
+
+
+def test_a_gradient_is_computed_in_the_threads_of_the_caller(calls):
+    model = make_model()
+    model(batch_to_ids(SENTENCES)).last_hidden_state.sum().backward()
+    assert not calls
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_dropout_draws_its_numbers_in_order(calls):
+    model = make_model(dropout=0.5).train()
+    with torch.no_grad():
+        model(batch_to_ids(SENTENCES[:4]))
+    assert not calls
+
+
+@pytest.mark.skipif(torch.backends.quantized.engine == "none", reason="no quantised products on this processor")
+def test_a_quantised_model_reads_both_directions_at_once(calls):
+    model = make_model(projection_size=16)
+    characters = batch_to_ids(SENTENCES[:10])
+    with torch.no_grad():
+        quantize(model)
+        with one_thread():
+            expected = model(characters).last_hidden_state
+        assert not calls
+        found = model(characters).last_hidden_state
+    assert calls
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_a_small_model_does_not_wait_for_python(two_threads, monkeypatch):
+    monkeypatch.setattr("hf_elmo.modeling_elmo.side_by_side", None)
+    with torch.no_grad():
+        make_model()(batch_to_ids(SENTENCES[:10]))
+
+
+def test_one_thread_shares_nothing_out(calls):
+    with torch.no_grad(), one_thread():
+        make_model()(batch_to_ids(SENTENCES))
+    assert not calls
+
+
+def test_counters_of_operations_see_all_of_them(calls):
+    model, characters = make_model(), batch_to_ids(SENTENCES)
+
+    def operations() -> int:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(characters)
+        return counter.get_total_flops()
+
+    found = operations()
+    assert not calls
+    with one_thread():
+        assert operations() == found > 0
+
+
+def test_is_worth_two(two_threads):
+    tensor = torch.zeros(1)
+    assert is_worth_two(tensor, 10, 10)
+    assert not is_worth_two(tensor, 9, 10)
+    assert not is_worth_two(tensor.to("meta"), 10, 10)
+    with one_thread():
+        assert not is_worth_two(tensor, 10, 10)
+
+
+def test_each_has_half_of_the_threads_and_others_keep_theirs(two_threads):
+    torch.set_num_threads(4)
+    assert side_by_side(torch.get_num_threads, torch.get_num_threads) == (2, 2)
+    torch.set_num_threads(2)
+    assert side_by_side(torch.get_num_threads, torch.get_num_threads) == (1, 1)
+    assert torch.get_num_threads() == 2
+    of_a_new_one = []
+    thread = threading.Thread(target=lambda: of_a_new_one.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert of_a_new_one == [2]
+
+
+def test_they_run_at_once_and_see_the_callers_context(two_threads):
+    number: ContextVar[int] = ContextVar("number", default=0)
+    number.set(7)
+    meeting = threading.Barrier(2, timeout=60)
+
+    def meet() -> tuple[int, bool]:
+        meeting.wait()
+        return number.get(), torch.is_grad_enabled()
+
+    assert side_by_side(meet, meet) == ((7, False), (7, False))
+
+
+def test_an_error_comes_after_both_have_ended(two_threads):
+    ended = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("the first one")
+
+    def go_on() -> None:
+        threading.Event().wait(0.2)
+        ended.set()
+
+    with pytest.raises(ValueError, match="the first one"):
+        side_by_side(fail, go_on)
+    assert ended.is_set()
+
+
+AT_THE_END = """
+import atexit, os, sys, torch
+from hf_elmo.threads import side_by_side
+torch.set_num_threads(2)
+atexit.register(lambda: print(side_by_side(lambda: "end", lambda: "of it")))
+print(side_by_side(lambda: "a", lambda: "b"))
+if hasattr(os, "fork") and (child := os.fork()) == 0:
+    print("child", side_by_side(lambda: "c", lambda: "d"), flush=True)
+    os._exit(0)
+elif hasattr(os, "fork"):
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_in_a_fork_and_when_the_program_ends():
+    program = [sys.executable, "-W", "ignore::DeprecationWarning", "-u", "-c", AT_THE_END]
+    finished = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
+    assert finished.stdout.splitlines() == ["('a', 'b')", "child ('c', 'd')", "('end', 'of it')"]
