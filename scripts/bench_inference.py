@@ -147,6 +147,12 @@ def batches_like(sentences: Sentences, words: Iterable[str]) -> Iterator[Sentenc
         yield batch
 
 
+def read_in_batches(words: Sequence[str]) -> Iterator[Sentences]:
+    """The words in sentences of 40 and batches of 64 of them, the last ones smaller."""
+    sentences = cut_into_sentences(words, itertools.repeat(40))
+    return (sentences[start : start + FILE_BATCH] for start in range(0, len(sentences), FILE_BATCH))
+
+
 def read_file(file: Path | None, quick: bool) -> Sentences:
     """The sentences of a CoNLL-U file, or some of one to fifty words."""
     if file is None:
@@ -208,9 +214,9 @@ class Programs:
         self.ours.cache_words(REMEMBERED)
         try:
             known: set[str] = set()
-            for sentence in cut_into_sentences(before, itertools.repeat(500)):
-                our_read(self.ours, "", [sentence])()
-                known.update(sentence)
+            for batch in read_in_batches(before):
+                our_read(self.ours, "", batch)()
+                known.update(word for sentence in batch for word in sentence)
             new = []
             for batch in batches:
                 different = {word for sentence in batch for word in sentence}
