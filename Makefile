@@ -62,7 +62,7 @@ docs: $(READY) ## the documentation, into site/
 
 # What an ordinary run tries less often: a million strange texts, and 100,000 words by a model of the original size.
 full: $(READY) ## the two promises that an ordinary run does not try in full
-	HF_ELMO_FULL=1 $(BIN)/python -m pytest -m promise tests/test_any_text.py tests/test_memory.py
+	HF_ELMO_FULL=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m promise tests/test_any_text.py tests/test_memory.py
 
 reliability: $(READY) ## the tests of the promises, and their results into RELIABILITY.md
 	$(BIN)/python -m pytest -m promise $(PYTEST_OPTIONS) --reliability=RELIABILITY.md
