@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import random_model
 
-from hf_elmo import ElmoTokenizer, load_checked
+from hf_elmo import ElmoEmbedder, ElmoTokenizer, load_checked
 from hf_elmo.checked_loading import load_config
+from hf_elmo.cli import _sentence_of
 from hf_elmo.conversion.archives import unpack
+from hf_elmo.conversion.detection import detect
 from hf_elmo.conversion.hdf5 import read_hdf5
 from hf_elmo.conversion.options import read_options
 from hf_elmo.conversion.pickles import read_matrix, read_state_dict
@@ -93,6 +95,32 @@ def weights_that_were_cut(path):
     load_checked(folder)
 
 
+def weights_that_are_a_pickle(path):
+    folder = save_hub_folder(random_model(), ElmoTokenizer(), path, card="")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    ElmoEmbedder.from_pretrained(folder)
+
+
+def config_with_a_word_for_a_number(path):
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({"model_type": "elmo", "dropout": "much"}))
+    load_config(path)
+
+
+def page_instead_of_weights(path):
+    path.mkdir()
+    (path / "options.json").write_text('{"lstm": {}}')
+    (path / "weights.hdf5").write_text("<html>404 Not Found</html>")
+    detect(path)
+
+
+def part_of_a_model(path):
+    path.mkdir()
+    (path / "options.json").write_text('{"lstm": {}}')
+    detect(path)
+
+
 def text_in_another_encoding(path):
     path.write_bytes("caf\u00e9 au lait\n".encode("latin-1") * 100)
     check_corpus(path).raise_if_fatal()
@@ -132,6 +160,23 @@ ERRORS = {
         "{path}/model.safetensors cannot be read as safetensors (Error while deserializing header: header too small). "
         "Get the file again."
     ),
+    weights_that_are_a_pickle: (
+        "{path} has no weights, model.safetensors (pytorch_model.bin is a pickle, which can run code and is not "
+        "read); get them again."
+    ),
+    config_with_a_word_for_a_number: (
+        "{path}/config.json is not the config of an ELMo model: dropout='much' is not possible: allowed are "
+        "float, int."
+    ),
+    page_instead_of_weights: (
+        "{path}/weights.hdf5 is no HDF5 file, whatever its name says: it begins with b'<html>404 Not Found<'. Get it "
+        "again. Beside it, there is: options (options.json)."
+    ),
+    part_of_a_model: (
+        "{path} is not recognised. Found: options (options.json). allennlp needs options.json and an HDF5 file with "
+        "the weights, as AllenNLP and bilm-tf publish them. 'hf-elmo convert --list' shows the formats (allennlp, "
+        "aligned, allennlp-archive, manylangs, bilm-tf) and what each of them needs."
+    ),
     text_in_another_encoding: (
         "The corpus cannot be trained on. 100 lines (100.000%) are not UTF-8. Is the text in another encoding? "
         "Convert it. {path}:1: caf\ufffd au lait"
@@ -146,9 +191,15 @@ ERRORS = {
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: make.__name__)
 def test_errors_word_for_word(make, tmp_path):
     path = tmp_path / "given"
-    with pytest.raises(ValueError, match="given") as caught:
+    with pytest.raises((ValueError, OSError), match="given") as caught:
         make(path)
     assert str(caught.value) == ERRORS[make].replace("{path}", str(path))
+
+
+def test_errors_of_the_system_name_the_file_and_no_number(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        (tmp_path / "given").read_bytes()
+    assert str(_sentence_of(caught.value)) == f"{tmp_path / 'given'}: No such file or directory."
 
 
 def test_no_error_advises_to_let_a_pickle_run(tmp_path):
