@@ -27,6 +27,19 @@ def is_data_set(source: Any) -> bool:
     return not isinstance(source, (str, os.PathLike, list, tuple, set, frozenset, Iterator))
 
 
+def load_data_set(name: str, config: str | None, split: str, streaming: bool = False) -> Any:
+    """A part of the data set with this name, or in this folder."""
+    import datasets
+
+    try:
+        return datasets.load_dataset(name, config, split=split, streaming=streaming)
+    except datasets.exceptions.DatasetGenerationError as error:  # its cause says what is wrong
+        raise ValueError(
+            f"The data set {name} cannot be read: {error.__cause__ or error}. If its files are damaged, or a column "
+            "has values of different kinds, such as texts and numbers, correct them."
+        ) from error
+
+
 def check_column(dataset: Any, column: str) -> None:
     """Raises if the data set says that it has no such column; a streamed one may not know."""
     columns = getattr(dataset, "column_names", None)

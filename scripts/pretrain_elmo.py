@@ -39,6 +39,7 @@ from hf_elmo.cli import Command
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.continuation import start_from
 from hf_elmo.corpus_check import CorpusReport, check_corpus
+from hf_elmo.data_set_rows import load_data_set
 from hf_elmo.hub import finish_folder, finish_hub_folder, new_folder, save_model_files
 from hf_elmo.messages import no_bars
 from hf_elmo.model_card import CorpusFacts, HeldOutFigures, TrainingFacts, pretrained_model_card
@@ -165,7 +166,10 @@ class Run:
         set_seed(settings.seed)
         self.model, self.tokenizer, self.start = make_model(settings, self.checkpoint)
         self.model.elmo.mixes.requires_grad_(False)
-        self.source: Any = load_dataset(settings) if settings.dataset else settings.text
+        self.source: Any = settings.text
+        if settings.dataset:
+            part = settings.dataset_config, settings.dataset_split
+            self.source = load_data_set(settings.dataset, *part, streaming=settings.streaming)
         self.data = self._training_data()
         self.batches_of_step = settings.gradient_accumulation_steps
         self.rows_of_step = settings.batch_size * self.accelerator.num_processes * self.batches_of_step
@@ -689,15 +693,6 @@ def make_model(
             f"{config.vocab_size - 1}. Give --softmax full, or a smaller --num_sampled."
         )
     return ElmoForPreTraining(config).train(), tokenizer, None
-
-
-def load_dataset(settings: PretrainingSettings) -> Any:
-    """The data set of the settings."""
-    import datasets
-
-    return datasets.load_dataset(
-        settings.dataset, settings.dataset_config, split=settings.dataset_split, streaming=settings.streaming
-    )
 
 
 def make_optimizer(model: nn.Module, settings: PretrainingSettings) -> torch.optim.Optimizer:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from hf_elmo.data_set_rows import load_data_set
+
 PathLike: TypeAlias = str | os.PathLike[str]
 Scheme: TypeAlias = Literal["BIO", "BIOES"]
 
@@ -569,7 +571,7 @@ def _load_dataset(name_or_path: PathLike, split: str, config: str | None, column
                 raise ValueError(f"{folder} has no split {split!r}, only {', '.join(map(repr, loaded))}.")
             loaded = loaded[split]
     else:
-        loaded = datasets.load_dataset(os.fspath(name_or_path), config, split=split)
+        loaded = load_data_set(os.fspath(name_or_path), config, split)
     for column in columns:
         if column not in loaded.column_names:
             raise ValueError(f"{source} has no column {column!r}, only {', '.join(map(repr, loaded.column_names))}.")

@@ -337,6 +337,17 @@ def test_dataset_from_files(saved, tmp_path, monkeypatch):
     assert (data.texts, data.labels) == (["x", "y"], ["3", "4"])
 
 
+def test_a_dataset_whose_files_cannot_be_read(tmp_path, monkeypatch):
+    """What is wrong is said, and not only that something was."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "train.jsonl").write_text('{"text": "x", "label": 3}\n{"text": ')
+    with pytest.raises(ValueError, match=r"The data set .*cut cannot be read: JSON parse error: .* in row 1\. If its"):
+        read_classification_dataset(tmp_path / "cut")
+
+
 def test_wrong_datasets(saved):
     with pytest.raises(ValueError, match=r"pairs \(train\) has no column 'text', only 'premise', 'hypothesis'"):
         read_classification_dataset(saved / "pairs")
