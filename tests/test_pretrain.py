@@ -219,15 +219,25 @@ def test_the_first_rows_of_a_streamed_data_set(folder, capsys, monkeypatch):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_bad_data_set_stops_before_step_1(folder, capsys, streaming):
-    name = write_data_set(folder, [*lines_of(folder), 7])
+    name = write_data_set(folder, [*map(str.split, lines_of(folder)), ["a", None]])
     values = {"text": [], "dataset": name, "streaming": streaming, "check_corpus": True, "max_steps": 1}
-    with pytest.raises(ValueError, match=r"cannot be trained on\. 1 rows have neither .*, row 300: int 7"):
+    with pytest.raises(ValueError, match=r"cannot be trained on\. 1 rows have neither .*, row 300: a list with None"):
         pretrain(tiny_settings(folder, **values))
-    assert f"data set {name}, row 300: int 7" in capsys.readouterr().err
+    assert f"data set {name}, row 300: a list with None" in capsys.readouterr().err
     assert not (folder / "run" / "log.jsonl").exists()
     pretrain(tiny_settings(folder, "skipped", errors="skip", **values))
     with pytest.raises(ValueError, match="no column 'content'; it has 'text'"):
         pretrain(tiny_settings(folder, "column", column="content", **values))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_number_among_texts_stops_before_step_1(folder, streaming):
+    """Old versions of `datasets` do not read such a file; new ones do, and the row is found."""
+    name = write_data_set(folder, [*lines_of(folder), 7])
+    values = {"text": [], "dataset": name, "streaming": streaming, "check_corpus": True, "max_steps": 1}
+    with pytest.raises(ValueError, match=r"row 300: int 7|JSON parse error: .* from string to number in row 300"):
+        pretrain(tiny_settings(folder, **values))
+    assert not (folder / "run" / "log.jsonl").exists()
 
 
 def test_unchecked_data_set(folder, capsys):
