@@ -16,7 +16,8 @@ from onnx import TensorProto
 from torch import nn
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.modeling_elmo import LAYER_NORM_EPSILON, ElmoModel, ElmoWordEncoder
+from hf_elmo.modeling_elmo import LAYER_NORM_EPSILON, ElmoModel
+from hf_elmo.modeling_elmo_words import ElmoWordEncoder
 
 from .onnx_graph import Graph, Matrix
 

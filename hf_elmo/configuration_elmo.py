@@ -39,6 +39,7 @@ CODE_FILES = (
     "modeling_elmo.py",
     "modeling_elmo_heads.py",
     "modeling_elmo_pretraining.py",
+    "modeling_elmo_words.py",
     "packing.py",
     "padded.py",
     "sampling.py",

@@ -28,7 +28,8 @@ from transformers import PreTrainedModel
 
 from .configuration_elmo import ElmoConfig
 from .fast_paths import needs_gradient
-from .modeling_elmo import ElmoLstmLayer, ElmoWordEncoder
+from .modeling_elmo import ElmoLstmLayer
+from .modeling_elmo_words import ElmoWordEncoder
 
 Quantization: TypeAlias = Literal["int8", "float16"]
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)

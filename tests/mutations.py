@@ -520,7 +520,7 @@ MUTATIONS = [
     ),
     Mutation(
         "N1",
-        "hf_elmo/modeling_elmo.py",
+        "hf_elmo/modeling_elmo_words.py",
         "        for highway in self.highways:\n",
         "        for highway in self.highways[1:]:\n",
         ("tests/test_parity.py::test_stored_token_vectors_of_the_tensorflow_program",),
@@ -547,7 +547,7 @@ MUTATIONS = [
     ),
     Mutation(
         "N3",
-        "hf_elmo/modeling_elmo.py",
+        "hf_elmo/modeling_elmo_words.py",
         "            columns = group.length + widest\n",
         "            columns = group.length\n",
         ("tests/test_modeling.py::test_batch_mates_and_order_change_nothing",),
@@ -783,7 +783,7 @@ MUTATIONS = [
     ),
     Mutation(
         "threads",
-        "hf_elmo/modeling_elmo.py",
+        "hf_elmo/modeling_elmo_words.py",
         "        if reads_sentence_by_sentence() or needs_gradient(self.parameters()):\n",
         "        if needs_gradient(self.parameters()):\n",
         ("tests/test_concurrency.py::test_reading_one_by_one_in_some_threads_does_not_change_the_others",),

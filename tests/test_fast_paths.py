@@ -8,7 +8,15 @@ import torch
 from tiny import SENTENCES, encode, random_model, tiny_config
 from torch.testing import assert_close
 
-from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoState, batch_to_ids, fast_paths, modeling_elmo
+from hf_elmo import (
+    ElmoForPreTraining,
+    ElmoModel,
+    ElmoState,
+    batch_to_ids,
+    fast_paths,
+    modeling_elmo,
+    modeling_elmo_words,
+)
 from hf_elmo.fast_paths import (
     DifferentiableLstm,
     WordCache,
@@ -110,7 +118,7 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
         for row, sentence in enumerate(words)
     ]
     characters = batch_to_ids(sentences)
-    assert sum(map(len, sentences)) > 2 * modeling_elmo.WORDS_PER_CHUNK > rows > fast_paths.WORDS_PER_PIECE
+    assert sum(map(len, sentences)) > 2 * modeling_elmo_words.WORDS_PER_CHUNK > rows > fast_paths.WORDS_PER_PIECE
     with torch.no_grad():
         fast = results(model, character_ids=characters)
         with plain_path():
@@ -173,7 +181,7 @@ def test_other_precisions_and_autocast_go_the_plain_way(monkeypatch, dtype):
         raise AssertionError("the fast path was taken")
 
     model = random_model()
-    monkeypatch.setattr(modeling_elmo, "different_rows", refuse)
+    monkeypatch.setattr(modeling_elmo_words, "different_rows", refuse)
     monkeypatch.setattr(modeling_elmo, "read_without_gradient", refuse)
     monkeypatch.setattr(modeling_elmo, "read_with_gradient", refuse)
     inputs = inputs_for(model)

@@ -39,7 +39,8 @@ def calls(monkeypatch, two_threads):
         return side_by_side(first, second)
 
     monkeypatch.setattr("hf_elmo.modeling_elmo.FEWEST_FOR_TWO_DIRECTIONS", 1)
-    monkeypatch.setattr("hf_elmo.modeling_elmo.side_by_side", counted)
+    for module in ("modeling_elmo", "modeling_elmo_words"):
+        monkeypatch.setattr(f"hf_elmo.{module}.side_by_side", counted)
     return made
 
 
