@@ -6,7 +6,8 @@
   and the user asked for a cache (`WordCache`).
 - A word is read only as far as it goes (`groups_of_similar_length`), and all convolutions are one matrix product
   (`highest_scores`).
-- Both directions are read at once, and so are both halves of many words (`threads.side_by_side`).
+- Both directions are read at once, and so are both halves of many words (`threads.side_by_side`). Those of a few
+  short rows go in step (`read_in_step`), as there most of the time is taken by Python's calls.
 - The LSTM loops write into memory that is already there (`read_without_gradient`), or keep only what the gradient
   needs (`DifferentiableLstm`).
 
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -44,6 +45,9 @@ FEWEST_FOR_SIGMOID = 2**14
 # Two directions are read at once if each step of one has so many multiplications: twice those of a word in a small
 # model. With fewer, they wait for Python more than they compute.
 FEWEST_FOR_TWO_DIRECTIONS = 2**20
+# Two directions go in step if each step of one has fewer multiplications: eight words in a small model. With more, the
+# time goes into the products, and copies of their results cost more than calls.
+FEWEST_FOR_ONE_DIRECTION = 2**22
 # Two halves of the words are spelled at once if there are so many: for fewer, reading the weights twice takes longer.
 FEWEST_FOR_TWO_HALVES = 128
 # How many values of each weight a cache of words looks at, to see changes that torch does not count.
@@ -67,9 +71,13 @@ def plain_path() -> Iterator[None]:
 
 
 def is_fast(tensor: Tensor) -> bool:
-    """Whether the fast path can be taken with this tensor: single or double precision, and not below autocast."""
+    """Whether the fast path can be taken with this tensor: single or double precision, and not below autocast.
+
+    Weights on the meta device are kept elsewhere, and brought for the calls of modules, which it passes by.
+    """
     return (
         not _plain_path.get()
+        and tensor.device.type != "meta"
         and tensor.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled(tensor.device.type)
     )
@@ -318,6 +326,82 @@ def read_without_gradient(
         start = end
     last_hidden[: len(hidden)] = hidden
     return LstmResult(outputs, last_hidden, last_cell)
+
+
+def read_in_step(
+    layers: Sequence[LstmWeights], inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer of both directions over packed words, step by step together.
+
+    Each direction has its own products, but all else is done for both in one call.
+
+    Args:
+        layers: The weights of both directions.
+        inputs: The words (2, N, P), in the order of each direction.
+        batch_sizes: The words of each step, the same for both.
+        hidden: The state to start from (2, B, P).
+        cell: The state to start from (2, B, H).
+
+    Returns:
+        The outputs (2, N, P), and the states (2, B, P), (2, B, H) after the last word.
+    """
+    outputs = torch.empty_like(inputs)
+    hidden, cell = hidden.clone(), cell.clone()  # overwritten step by step, so that they end as the last ones
+    start, rows, views = 0, -1, None
+    for steps in _pieces(batch_sizes):
+        end = start + sum(steps)
+        gates_of_inputs = [
+            torch.addmm(layer.bias, words[start:end], layer.input_weight).split(steps)
+            for layer, words in zip(layers, inputs, strict=True)
+        ]
+        for *gates_of_input, output in zip(*gates_of_inputs, outputs[:, start:end].split(steps, dim=1), strict=True):
+            if views is None or len(gates_of_input[0]) < rows:
+                rows = len(gates_of_input[0])
+                views = _StepOfBoth(layers, hidden[:, :rows], cell[:, :rows])
+            views.go(gates_of_input)
+            output.copy_(views.hidden)
+        start = end
+    return outputs, hidden, cell
+
+
+class _StepOfBoth:
+    """A step of both directions, with all its views made once: a view costs as much as a small operation.
+
+    Args:
+        layers: The weights of both directions.
+        hidden: (2, rows, P), which a step overwrites.
+        cell: (2, rows, H), which a step overwrites.
+    """
+
+    def __init__(self, layers: Sequence[LstmWeights], hidden: Tensor, cell: Tensor):
+        cell_size = cell.shape[2]
+        self.cell_clip, self.projection_clip = layers[0].cell_clip, layers[0].projection_clip
+        self.projects = layers[0].projection_weight is not None
+        self.hidden, self.cell = hidden, cell
+        gates = cell.new_empty(*cell.shape[:2], 4 * cell_size)
+        self.sigmoids = gates[:, :, : 3 * cell_size]
+        self.input_gate, self.forget_gate, self.output_gate, self.candidate = gates.chunk(4, dim=2)
+        self.values = torch.empty_like(cell)
+        self.parts = list(zip(layers, gates, hidden, self.values, strict=True))  # of each direction
+
+    def go(self, gates_of_input: Sequence[Tensor]) -> None:
+        """Takes what the words give to the gates, (rows, 4H) for each direction."""
+        cell, values = self.cell, self.values
+        for of_input, (layer, gates, hidden, _) in zip(gates_of_input, self.parts, strict=True):
+            torch.addmm(of_input, hidden, layer.recurrent_weight, out=gates)
+        self.sigmoids.sigmoid_()
+        torch.mul(self.input_gate, self.candidate.tanh_(), out=values)
+        cell.mul_(self.forget_gate).add_(values)
+        if self.cell_clip is not None:
+            cell.clamp_(-self.cell_clip, self.cell_clip)
+        torch.tanh(cell, out=values).mul_(self.output_gate)
+        if not self.projects:
+            self.hidden.copy_(values)
+            return
+        for layer, _, hidden, value in self.parts:
+            torch.mm(value, cast(Tensor, layer.projection_weight), out=hidden)
+        if self.projection_clip is not None:
+            self.hidden.clamp_(-self.projection_clip, self.projection_clip)
 
 
 def _pieces(batch_sizes: list[int]) -> list[list[int]]:

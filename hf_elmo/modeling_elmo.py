@@ -27,11 +27,13 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .fast_paths import (
+    FEWEST_FOR_ONE_DIRECTION,
     FEWEST_FOR_TWO_DIRECTIONS,
     LstmWeights,
     WordCache,
     is_fast,
     needs_gradient,
+    read_in_step,
     read_with_gradient,
     read_without_gradient,
 )
@@ -179,7 +181,10 @@ class ElmoBidirectionalLstm(nn.Module):
             reverse = words[packing.reverse]
             return self.read(self.backward_layers, reverse, packing.batch_sizes, hidden_backward, cell_backward)
 
-        if self._reads_both_at_once(words, packing, state):
+        way = self._way_of_both(words, packing, state)
+        if way == "in step":
+            forward_read, backward_read = self._read_in_step(words, packing, state)
+        elif way == "at once":
             forward_read, backward_read = side_by_side(read_forward, read_backward)
         else:
             forward_read, backward_read = read_forward(), read_backward()
@@ -194,14 +199,41 @@ class ElmoBidirectionalLstm(nn.Module):
             cell=torch.cat([forward_cell, backward_cell], dim=2),
         )
 
-    def _reads_both_at_once(self, words: Tensor, packing: PackedWords, state: ElmoState) -> bool:
-        """Whether that is faster, and possible: random numbers for dropout have to come in order."""
+    def _way_of_both(self, words: Tensor, packing: PackedWords, state: ElmoState) -> str:
+        """How both directions are read fastest; random numbers for dropout have to come in order."""
         if not is_fast(words) or (self.training and self.dropout.p > 0):
-            return False
+            return "in turn"
         if needs_gradient((words, *state, *self.parameters())):
-            return False
+            return "in turn"
         multiplications = max(packing.batch_sizes, default=0) * self.multiplications_per_word
-        return is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS)
+        if is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS):
+            return "at once"
+        return "in step" if multiplications < FEWEST_FOR_ONE_DIRECTION and self._is_as_it_was() else "in turn"
+
+    def _is_as_it_was(self) -> bool:
+        """Whether the layers are those made here, without anything that wants to see their calls."""
+        return all(
+            type(layer) is ElmoLstmLayer
+            and "forward" not in vars(layer)  # where Accelerate puts what brings weights from elsewhere
+            and not (layer._forward_hooks or layer._forward_pre_hooks)
+            for layer in (*self.forward_layers, *self.backward_layers)
+        )
+
+    def _read_in_step(self, words: Tensor, packing: PackedWords, state: ElmoState) -> Any:
+        """What `read` gives for each direction."""
+        hidden, cell = (torch.stack(part.chunk(2, dim=2), dim=1) for part in state)  # (L, 2, B, P), (L, 2, B, H)
+        inputs = torch.stack([words, words[packing.reverse]])  # (2, N, P)
+        layers, states = [], []
+        for number, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+            weights = [cast(ElmoLstmLayer, layer).weights() for layer in pair]
+            outputs, *last = read_in_step(weights, inputs, packing.batch_sizes, hidden[number], cell[number])
+            if self.use_skip_connections and number > 0:
+                outputs = outputs + inputs
+            layers.append(outputs)
+            states.append(last)
+            inputs = outputs
+        last_hidden, last_cell = (torch.stack(parts, dim=1) for parts in zip(*states, strict=True))  # (2, L, B, ...)
+        return [([layer[way] for layer in layers], last_hidden[way], last_cell[way]) for way in range(2)]
 
     def read(
         self, stack: nn.ModuleList, words: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
@@ -396,7 +428,10 @@ class ElmoModel(ElmoPreTrainedModel):
     def first_state(self, rows: int) -> ElmoState:
         """The state that sentences start from if none is passed in: zeros, or the one stored with a warm model."""
         if self.config.initial_state == "zero":
-            return ElmoState.zeros(cast(ElmoConfig, self.config), rows, next(self.parameters()).detach())
+            like = next(self.parameters()).detach()
+            if like.device.type == "meta":  # the weights are kept elsewhere; the state goes where the words are
+                like = torch.empty(0, dtype=like.dtype, device="cpu")
+            return ElmoState.zeros(cast(ElmoConfig, self.config), rows, like)
         if not hasattr(self, WARM_STATE[0]):
             raise ValueError(
                 "initial_state='warm' was set after this model was made, so it has no stored state. Load it with "

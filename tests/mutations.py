@@ -642,8 +642,16 @@ MUTATIONS = [
         "hf_elmo/fast_paths.py",
         "    last_hidden[: len(hidden)] = hidden\n    return LstmResult(outputs, last_hidden, last_cell)\n",
         "    return LstmResult(outputs, last_hidden, last_cell)\n",
-        ("tests/test_model_properties.py::test_any_pieces_of_the_forward_direction",),
+        ("tests/test_fast_paths.py::test_the_same_vectors",),
         "the state that is given back is not the last one",
+    ),
+    Mutation(
+        "N8",
+        "hf_elmo/fast_paths.py",
+        "    return outputs, hidden, cell\n\n\nclass _StepOfBoth",
+        "    return outputs, hidden, cell.flip(0)\n\n\nclass _StepOfBoth",
+        ("tests/test_model_properties.py::test_any_pieces_of_the_forward_direction",),
+        "directions that go in step give back the cells of each other",
     ),
     Mutation(
         "N8",
@@ -681,6 +689,14 @@ MUTATIONS = [
         "            room = WORDS_PER_PIECE - size\n            size = min(size, WORDS_PER_PIECE)\n",
         ("tests/test_fast_paths.py::test_more_words_than_a_piece_or_a_chunk_holds",),
         "of a step that is larger than a piece, only so much is read",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/fast_paths.py",
+        "            if views is None or len(gates_of_input[0]) < rows:\n",
+        "            if views is None:\n",
+        ("tests/test_fast_paths.py::test_the_same_vectors",),
+        "directions that go in step do not notice that a sentence has ended",
     ),
     Mutation(
         "N9",

@@ -63,11 +63,18 @@ def either_tanh(request, monkeypatch) -> None:
         monkeypatch.setattr(fast_paths, "FEWEST_FOR_SIGMOID", 0)
 
 
+@pytest.fixture(params=["in step", "one after the other"])
+def either_order(request, monkeypatch) -> None:
+    """Both directions of small batches go in step; those of large ones do not."""
+    if request.param != "in step":
+        monkeypatch.setattr(modeling_elmo, "FEWEST_FOR_ONE_DIRECTION", 0)
+
+
 # --- The whole model -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.promise("N9")
-@pytest.mark.usefixtures("either_tanh")
+@pytest.mark.usefixtures("either_tanh", "either_order")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_same_vectors(name):
     model = random_model(tiny_config(**CONFIGS[name]))
@@ -107,6 +114,7 @@ def test_the_same_gradients_in_single_precision():
 
 
 @pytest.mark.promise("N9")
+@pytest.mark.usefixtures("either_order")
 def test_more_words_than_a_piece_or_a_chunk_holds():
     """Rows of many lengths, a step that alone is more than a piece, and more different words than a chunk."""
     model = random_model(tiny_config(num_highway_layers=1))
@@ -125,6 +133,37 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
             plain = results(model, character_ids=characters)
     for found, expected in zip(fast, plain, strict=True):
         assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("watch", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_of_a_layer_is_called(watch):
+    """Directions that go in step pass the calls of their layers by, so they do not where somebody looks on."""
+    model, calls = random_model(), []
+    layer = model.bilstm.backward_layers[1]
+    hook = getattr(layer, watch)(lambda *_: calls.append(1))
+    with torch.no_grad():
+        watched = results(model, **inputs_for(model))
+        assert calls == [1]
+        hook.remove()
+        alone = results(model, **inputs_for(model))
+    assert calls == [1]
+    for found, expected in zip(watched, alone, strict=True):
+        assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("part", ["character_encoder", "bilstm", "mixes"])
+def test_weights_that_are_kept_on_disk_are_brought(part, tmp_path):
+    """Accelerate gives the modules a forward that brings their weights, and until then there are none."""
+    model = random_model()
+    model.save_pretrained(tmp_path / "model")
+    places = {name: "disk" if name == part else "cpu" for name in ("character_encoder", "bilstm", "mixes")}
+    offloaded = ElmoModel.from_pretrained(tmp_path / "model", device_map=places, offload_folder=tmp_path / "offloaded")
+    assert {parameter.device.type for parameter in getattr(offloaded, part).parameters()} == {"meta"}
+    with torch.no_grad():
+        expected = results(model, **inputs_for(model))
+        found = results(offloaded, **inputs_for(model))
+    for ours, plain in zip(found, expected, strict=True):
+        assert_close(ours, plain, **CLOSE)
 
 
 def test_gradients_of_some_weights_only():
@@ -182,6 +221,7 @@ def test_other_precisions_and_autocast_go_the_plain_way(monkeypatch, dtype):
 
     model = random_model()
     monkeypatch.setattr(modeling_elmo_words, "different_rows", refuse)
+    monkeypatch.setattr(modeling_elmo, "read_in_step", refuse)
     monkeypatch.setattr(modeling_elmo, "read_without_gradient", refuse)
     monkeypatch.setattr(modeling_elmo, "read_with_gradient", refuse)
     inputs = inputs_for(model)
