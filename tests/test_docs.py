@@ -159,22 +159,21 @@ def test_results_that_the_code_names_exist():
             assert (ROOT / name).is_file(), f"{path.name} names {name}"
 
 
-def rows_of(page: str, name: str) -> list[list[str]]:
-    """The cells of the rows in the tables of a page that are about an argument of this name."""
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
-    texts = [[re.sub(r"<[^>]+>", "", cell).strip() for cell in row] for row in rows]
-    return [cells for cells in texts if cells and cells[0] == name]
+def told_of(page: str, name: str) -> list[str]:
+    """What a page of the reference says of each argument of this name, as text."""
+    items = re.findall(r'<li class="doc-section-item.*?</li>', page, re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]+>", "", item).split()) for item in items]
+    return [text.removeprefix(f"{name} ") for text in texts if text.startswith(f"{name} ")]
 
 
 def check_reference(written: dict[str, str]) -> None:
     """Arguments have their types and defaults, also where Python makes them of fields; a result is told once."""
     model, embedder = written["api/model.html"], written["api/embedder.html"]
-    (cell,), (filters,), (weights,) = (rows_of(model, name) for name in ("cell_size", "char_cnn_filters", "weights"))
-    assert (cell[1], cell[3]) == ("int", "4096")
-    assert filters[3].startswith("[[1, 32], [2, 32]")
-    assert (weights[1], weights[3]) == ("Tensor", "required")
-    assert {cells[3] for cells in rows_of(embedder, "batch_tokens")} == {"4096"}
-    assert not rows_of(embedder, "Any")[1:], "a result of several lines is one row"
+    assert told_of(model, "cell_size") == ["(int, default: 4096 ) – Width of the LSTM cells."]
+    assert told_of(model, "char_cnn_filters")[0].startswith("(list[list[int]], default: [[1, 32], [2, 32]")
+    assert told_of(model, "weights") == ["(Tensor) – One for each layer (L + 1,), which sum to 1."]
+    assert {text.split(" )")[0] for text in told_of(embedder, "batch_tokens")} == {"(int, default: 4096"}
+    assert len(told_of(embedder, "Any")) == 1, "a result of several lines is one thing"
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
