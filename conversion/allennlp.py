@@ -23,7 +23,7 @@ from hf_elmo.modeling_elmo import WARM_STATE, ElmoModel
 from hf_elmo.modeling_elmo_pretraining import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .hdf5 import holds, read_hdf5, write_hdf5
+from .hdf5 import holds, import_h5py, read_hdf5, write_hdf5
 from .options import CHARACTERS, config_from_options, options_from_config, read_options, settings_of_words
 from .reference import reference_forward
 from .verify import (
@@ -427,6 +427,7 @@ def export_allennlp(
             raise FileExistsError(f"{file} exists. Choose another folder, or overwrite it explicitly.")
 
     config = load_config(folder)
+    import_h5py()  # which is missed before the weights are read
     options = options_from_config(config)
     _warn_about_readers(config)
     model = _load_encoder(folder, config)

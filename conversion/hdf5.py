@@ -61,7 +61,7 @@ def read_hdf5(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]
             f"{path} has {size:,} bytes, but its arrays, from {_quoted(first)} on, need {needed:,}. Is the "
             "file complete, and does it belong to these options?"
         )
-    h5py = _import_h5py()
+    h5py = import_h5py()
     with _errors_of_hdf5(path, first), h5py.File(path, "r", locking="best-effort") as file:
         root = h5py.h5g.open(file.id, b"/")
         datasets = dict(_walk(h5py, path, root, "", shapes, {_address(h5py, root): "/"}))
@@ -81,7 +81,7 @@ def holds(path: str | os.PathLike[str], name: str) -> bool:
     """
     path = Path(path)
     _size_of_regular_file(path)
-    h5py = _import_h5py()
+    h5py = import_h5py()
     with _errors_of_hdf5(path, name), h5py.File(path, "r", locking="best-effort") as file:
         group = h5py.h5g.open(file.id, b"/")
         *parents, last = name.encode().split(b"/")
@@ -97,7 +97,7 @@ def holds(path: str | os.PathLike[str], name: str) -> bool:
 def write_hdf5(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays under their full names into a new file, which appears under its name when it is complete."""
     path = Path(path)
-    h5py = _import_h5py()
+    h5py = import_h5py()
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with h5py.File(temporary, "w-") as file:
@@ -282,7 +282,8 @@ def _errors_of_hdf5(path: Path, name: str) -> Iterator[None]:
         ) from error
 
 
-def _import_h5py() -> Any:
+def import_h5py() -> Any:
+    """h5py, or an error that says how to get it."""
     try:
         import h5py
     except ImportError as error:

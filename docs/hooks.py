@@ -4,11 +4,13 @@
 - `<!-- include FILE NAME -->` becomes what stands between `<!-- NAME -->` and `<!-- end of NAME -->` in it.
 - `<!-- include-if-there FILE -->` is the same as the first, or nothing if there is no such file.
 
-The files in results/ are part of the site, so that links to them work as they do in the repository. `Examples` is for
-the reference, where the examples of docstrings are code.
+The files in results/ are part of the site, so that links to them work as they do in the repository. The classes are
+for the reference: examples of docstrings are code, and arguments have their types and defaults.
 """
 
+import ast
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,46 @@ class Examples(griffe.Extension):
         """Changes the docstring of an object, before it is parsed."""
         if obj.docstring is not None:
             obj.docstring.value = EXAMPLE.sub(r"\1Examples:", obj.docstring.value)
+
+
+class Fields(griffe.Extension):
+    """Gives classes whose fields are their arguments a signature: named tuples, and the config, a strict dataclass."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Adds what Python makes of the fields."""
+        bases = {str(base).rpartition(".")[2] for base in cls.bases}
+        if "__init__" in cls.members or not bases & {"NamedTuple", "PreTrainedConfig"}:
+            return
+        fields = [member for member in cls.members.values() if member.is_attribute and not member.is_private]
+        parameters = [
+            griffe.Parameter(
+                field.name,
+                annotation=field.annotation,
+                kind=griffe.ParameterKind.positional_or_keyword,
+                default=_default(field),
+            )
+            for field in fields
+            if field.annotation is not None
+            and not field.labels & {"property", "cached"}
+            and field.name != "model_type"
+        ]
+        cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*parameters)))
+
+
+def _default(field: griffe.Attribute) -> Any:
+    """What a field is if nothing is given; of a factory, what it returns."""
+    factory = re.fullmatch(r"field\(default_factory=(\w+)\)", str(field.value))
+    if factory is None:
+        return field.value
+    (function,) = ast.parse(textwrap.dedent(field.module[factory[1]].source)).body
+    return ast.unparse(function.body[-1].value)
+
+
+class Constants(griffe.Extension):
+    """Shows the value of a default that is the name of a constant."""
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Puts the values into the signature of a function."""
+        for parameter in func.parameters:
+            if isinstance(parameter.default, griffe.ExprName) and parameter.default.name.isupper():
+                parameter.default = func.modules_collection[parameter.default.canonical_path].value

@@ -116,9 +116,10 @@ def load_config(folder: str | os.PathLike[str]) -> ElmoConfig:
     """
     path = Path(folder, "config.json")
     if not path.is_file():
+        reason = "it has no config.json" if path.parent.is_dir() else "there is no such folder"
         raise FileNotFoundError(
-            f"{folder} is no model folder: it has no config.json. Give one that hf-elmo convert or hf-elmo pretrain "
-            "wrote, or that was downloaded from the Hub; for commands, elmo-mini is the one in the package."
+            f"{folder} is no model folder: {reason}. Give one that hf-elmo convert or hf-elmo pretrain wrote, or that "
+            "`hf download NAME --local-dir FOLDER` got from the Hub; for commands, elmo-mini is that of the package."
         )
     values = read_object(path, "config.json", LARGEST_FILE)
     model_type, classes = values.get("model_type"), values.get("architectures") or []

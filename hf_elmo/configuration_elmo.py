@@ -139,8 +139,8 @@ class ElmoConfig(PreTrainedConfig):
         elmo_at_output: Whether ELMo is also put behind the output of the task's LSTM, with a mix of its own.
         use_crf: Whether labels of words are scored as a sequence, by a linear-chain conditional random field.
         crf_scheme: How labels may follow each other: `"BIO"`, `"BIOES"`, or `None` for any way.
-        pooling: How words become one vector for a sentence: their `"mean"`, `"max"`, both, or the `"boundary"` states:
-            what the forward direction knows at the end and the backward direction at the beginning.
+        pooling: How words become one vector for a sentence: their `"mean"`, `"max"`, both with `"mean_max"`, or the
+            `"boundary"` states: what the forward direction knows at the end and the backward one at the beginning.
         num_sentences: 1 if a text is classified, 2 if a pair of texts is.
 
     Example:

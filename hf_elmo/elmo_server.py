@@ -536,8 +536,8 @@ async def _disconnected(request: Any) -> None:
 def missing(error: ImportError) -> ImportError:
     """What to say if the packages of the server are not there."""
     return ImportError(
-        f"A server needs {error.name or 'fastapi'}, which is not installed: pip install fastapi uvicorn (or "
-        "hf-elmo[serve])."
+        f"A server needs {error.name or 'fastapi'}, which is not installed: "
+        'pip install "hf-elmo[serve]" (or fastapi and uvicorn)'
     )
 
 

@@ -87,31 +87,36 @@ class WriterOptions(NamedTuple):
 
 
 class _SafetensorsWriter(_Writer):
-    """Vectors go to a file without a name first, as the header, which has their places, comes before them."""
+    """Vectors go to a file without a name first, as the header, which has their places, comes before them.
+
+    What goes into the header is kept as JSON: the words as objects of Python would take several times the memory.
+    """
 
     def __init__(self, path: Path, options: WriterOptions):
         super().__init__(path, options)
         self.data = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115  # closed by `close`
-        self.entries: dict[str, dict[str, Any]] = {}
+        self.entries: list[str] = []
         self.texts: list[str] = []
-        self.words: list[list[str]] = []
+        self.words: list[str] = []
         self.size = 0
 
     def add(self, sentence: EmbeddedSentence) -> None:
         content = np.ascontiguousarray(sentence.vectors).astype(sentence.vectors.dtype.newbyteorder("<"), copy=False)
-        self.entries[str(sentence.number)] = {
+        entry = {
             "dtype": SAFETENSORS_DTYPES[sentence.vectors.dtype.name],
             "shape": list(content.shape),
             "data_offsets": [self.size, self.size + content.nbytes],
         }
+        self.entries.append(f'"{sentence.number}":{json.dumps(entry, separators=(",", ":"))}')
         self.data.write(content.tobytes())
         self.size += content.nbytes
-        self.texts.append(sentence.text)
-        self.words.append(sentence.words)
+        self.texts.append(json.dumps(sentence.text))
+        self.words.append(json.dumps(sentence.words))
 
     def finish(self) -> None:
-        metadata = {"format": "pt", "texts": json.dumps(self.texts), "words": json.dumps(self.words)}
-        header = json.dumps({"__metadata__": metadata, **self.entries}, separators=(",", ":")).encode()
+        texts, words = (f"[{', '.join(values)}]" for values in (self.texts, self.words))
+        metadata = json.dumps({"format": "pt", "texts": texts, "words": words}, separators=(",", ":"))
+        header = ("{" + ",".join([f'"__metadata__":{metadata}', *self.entries]) + "}").encode()
         header += b" " * (-len(header) % 8)
         if len(header) > LARGEST_HEADER:
             raise ValueError(

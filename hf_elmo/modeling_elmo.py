@@ -68,10 +68,15 @@ class ElmoModelOutput(ModelOutput):
 
 
 class LayerWeights(NamedTuple):
-    """How the layers are combined: `gamma` times the sum of the layers, each times its entry of `weights`."""
+    """How the layers are combined: `gamma` times the sum of the layers, each times its entry of `weights`.
 
-    weights: Tensor  # (L + 1,), sums to 1
-    gamma: Tensor  # ()
+    Args:
+        weights: One for each layer (L + 1,), which sum to 1.
+        gamma: The factor, a single number ().
+    """
+
+    weights: Tensor
+    gamma: Tensor
 
 
 # --- Words to contexts -----------------------------------------------------------------------------------------------
@@ -366,8 +371,8 @@ class ElmoModel(ElmoPreTrainedModel):
     """Words in, one contextual vector a word out.
 
     Every call stands for itself: the vectors of a sentence depend on nothing but the sentence, whatever else is in the
-    batch and whatever was read before, unless an `initial_state` is passed in. Up to rounding, that is; within
-    `sentence_by_sentence` to the last bit.
+    batch and whatever was read before, unless an `initial_state` is passed in. Up to rounding, that is; to the last
+    bit within `hf_elmo.packing.sentence_by_sentence()`, which `ElmoEmbedder` uses with `batch_invariant=True`.
 
     Example:
         >>> import hf_elmo

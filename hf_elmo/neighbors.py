@@ -41,6 +41,7 @@ class Context:
 
     @property
     def word(self) -> str:
+        """The word by itself."""
         return self.words[self.position]
 
     def sides(self) -> tuple[str, str]:

@@ -148,7 +148,10 @@ def evaluate_perplexity(
         accelerator: If several processes share the work; all of them get the result.
 
     Example:
-        >>> str(evaluate_perplexity(model, tokenizer, "heldout.txt"))  # doctest: +SKIP
+        >>> import hf_elmo
+        >>> model, tokenizer = hf_elmo.load_mini(hf_elmo.ElmoForPreTraining)
+        >>> found = evaluate_perplexity(model, tokenizer, "heldout.txt")  # doctest: +SKIP
+        >>> found.forward, found.backward, found.both  # doctest: +SKIP
     """
     data = PretrainingData(
         source,

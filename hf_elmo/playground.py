@@ -187,7 +187,8 @@ class Playground:
             if comparison == "occurrences"
             else _quoted(contexts[choice.word])
         )
-        return f'{kept}<div class="elmo-maps">{"".join(tables)}</div>'
+        note = "Cosines of vectors: dark blue is 1, white the smallest of the layer."
+        return f'{kept}<div class="elmo-maps">{"".join(tables)}</div><p class="elmo-note">{note}</p>'
 
     def surprisal(self, sentence: Sequence[str]) -> str:
         """The surprisal of each word of a sentence, from the left and from the right, as a picture and its figures."""

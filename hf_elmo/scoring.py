@@ -123,12 +123,20 @@ class SentenceScore:
 
 
 class ScoreTotals(NamedTuple):
-    """Sums over any number of sentences."""
+    """Sums over any number of sentences.
+
+    Args:
+        sentences: How many.
+        words: All their words, without boundaries.
+        unknown_words: Those that are not in the vocabulary.
+        forward: Log-probability of all that the forward direction predicts, in nats.
+        backward: Log-probability of all that the backward direction predicts, in nats.
+    """
 
     sentences: int = 0
     words: int = 0
     unknown_words: int = 0
-    forward: float = 0.0  # log-probability of all that the forward direction predicts, in nats
+    forward: float = 0.0
     backward: float = 0.0
 
     @classmethod

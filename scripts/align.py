@@ -32,6 +32,7 @@ from hf_elmo.embedder import ElmoEmbedder
 from hf_elmo.hub import CARD, check_place, finish_hub_folder, new_folder, save_model_files
 from hf_elmo.messages import no_bars
 from hf_elmo.model_card import _block, _code, _table
+from hf_elmo.shipped_model import MINI_NAME, model_folder
 
 from .arguments import add_errors_argument
 from .perplexity import _device
@@ -47,8 +48,12 @@ def load_encoder(folder: str | os.PathLike[str]) -> tuple[ElmoModel, ElmoTokeniz
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="SOURCE", help="folder of the model whose vectors are aligned")
-    parser.add_argument("target", type=Path, metavar="TARGET", help="folder of the model whose space they come into")
+    parser.add_argument(
+        "source", type=Path, metavar="SOURCE", help=f"folder of the model whose vectors are aligned, or {MINI_NAME}"
+    )
+    parser.add_argument(
+        "target", type=Path, metavar="TARGET", help=f"folder of the model whose space they come into, or {MINI_NAME}"
+    )
     parser.add_argument(
         "--dictionary",
         required=True,
@@ -121,7 +126,7 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if not 0 <= arguments.held_out < 1:
         raise ValueError(f"--held-out {arguments.held_out} is not possible: it must be at least 0 and below 1.")
-    source, target = load_config(arguments.source), load_config(arguments.target)
+    source, target = load_config(model_folder(arguments.source)), load_config(model_folder(arguments.target))
     for config in (source, target):
         check_layer(config, arguments.layer)
     if source.hidden_size != target.hidden_size:
@@ -140,12 +145,12 @@ def _align(arguments: argparse.Namespace, device: torch.device) -> AlignmentRepo
     pairs = read_dictionary(arguments.dictionary)
     if arguments.ignore_case:
         pairs = in_lower_case(pairs)
-    target, tokenizer = load_encoder(arguments.target)
+    target, tokenizer = load_encoder(model_folder(arguments.target))
     target_anchors = _anchors(arguments, target, tokenizer, "target", [other for _, other in pairs], device)
     if target.config.use_alignment:
         target_anchors = target_anchors.times(target.alignment.matrix.cpu())
     del target
-    source, tokenizer = load_encoder(arguments.source)
+    source, tokenizer = load_encoder(model_folder(arguments.source))
     source_anchors = _anchors(arguments, source, tokenizer, "source", [one for one, _ in pairs], device)
     matrix, report = align_anchors(
         pairs,
@@ -186,7 +191,7 @@ def _anchors(
 def _save(
     arguments: argparse.Namespace, source: ElmoModel, tokenizer: ElmoTokenizer, matrix: Tensor, report: AlignmentReport
 ) -> None:
-    card = arguments.source / CARD
+    card = model_folder(arguments.source) / CARD
     with new_folder(arguments.output, arguments.overwrite) as folder:
         save_model_files(with_alignment(source, matrix, arguments.layer), tokenizer, folder)
         verify_alignment(folder, source, matrix.numpy(), arguments.layer)

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForTokenClassification
 
 import hf_elmo.alignment
-from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, batch_to_ids
+from hf_elmo import ELMO_MINI, ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, batch_to_ids
 from hf_elmo.alignment import (
     Anchors,
     align_anchors,
@@ -545,6 +545,21 @@ def test_the_command_recovers_a_rotation(world, tmp_path, capsys):
     assert "the space of `english`" in card
     assert "hf-elmo align" in card
     assert "100.00%" in card
+
+
+def test_the_model_of_the_package_is_known_by_its_name(tmp_path, monkeypatch):
+    """With itself as the target, nothing is turned; no path of this machine is written down."""
+    monkeypatch.chdir(tmp_path)
+    words = "the bank of river was near a house and lent money to king".split()
+    (tmp_path / "text.txt").write_text("".join(f"{' '.join(words[start:] + words[:start])}\n" for start in range(13)))
+    (tmp_path / "dictionary.txt").write_text("".join(f"{word} {word}\n" for word in words))
+    command = "align elmo-mini elmo-mini --dictionary dictionary.txt --source-text text.txt --target-text text.txt"
+    assert main([*command.split(), "--output", "aligned", "--held-out", "0", "--quiet"]) == 0
+    figures = json.loads((tmp_path / "aligned" / "alignment.json").read_text())
+    assert (figures["source"], figures["target"]) == ("elmo-mini", "elmo-mini")
+    card = (tmp_path / "aligned" / "README.md").read_text(encoding="utf-8")
+    assert "the space of `elmo-mini`" in card
+    assert str(ELMO_MINI) not in card
 
 
 def test_the_space_of_an_aligned_model_is_where_its_vectors_are(world, tmp_path, capsys):

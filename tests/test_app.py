@@ -192,6 +192,7 @@ def test_what_is_picked_is_shown(playground):
     assert "of 43 sentences" in neighbors  # with the examples
     assert "of 3 sentences" in handlers.show(TEXT, 2, 1, False, "occurrences")[1]
     assert len(cells_of(heat_map)) == 3
+    assert "dark blue is 1, white the smallest of the layer" in heat_map
     assert "base64" in surprisal
     assert "No tagger was given" in entities
     for sentence, word, says in ((None, 0, "Pick a word"), (0, None, "Pick a word"), (9, 0, "were changed")):

@@ -102,7 +102,7 @@ def test_a_model_that_is_not_there(capsys, tmp_path, monkeypatch, command):
     code, _, err = run(capsys, *shlex.split(command.format("nowhere")))
     assert code == 1
     assert err.splitlines()[-1].startswith(
-        "hf-elmo: error: nowhere is no model folder: it has no config.json. Give one"
+        "hf-elmo: error: nowhere is no model folder: there is no such folder. Give one"
     )
 
 

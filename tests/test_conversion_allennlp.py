@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -626,3 +627,11 @@ def test_folders_of_something_else_are_refused(fixture_folder, tmp_path):
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"The weights of .* cannot be read"):
         export_allennlp(folder, tmp_path / "exported")
+
+
+def test_without_h5py_nothing_is_read_or_made(fixture_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    monkeypatch.setattr(allennlp, "_load_encoder", None)
+    with pytest.raises(ImportError, match=r'HDF5 weight files need h5py.*pip install "hf-elmo\[convert\]"'):
+        export_allennlp(fixture_folder, tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()

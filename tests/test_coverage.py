@@ -157,7 +157,7 @@ def test_mistakes_are_one_line(capsys, model, tmp_path):
     no_tokenizer = tmp_path / "model"
     tiny_config().save_pretrained(no_tokenizer)
     for arguments, message in [
-        ([tmp_path / "nowhere", text], "is no model folder: it has no config.json"),
+        ([tmp_path / "nowhere", text], "is no model folder: there is no such folder"),
         ([no_tokenizer, text], "has no tokenizer.json"),
         ([model, tmp_path / "nowhere"], "does not exist"),
         ([model, empty], "There are no words in the text"),

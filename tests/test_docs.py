@@ -1,5 +1,6 @@
 """The pages of docs/: their blocks run and print what they say, their links lead somewhere, and the site builds."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -142,6 +143,39 @@ def test_every_public_name_is_in_the_reference():
     assert set(hf_elmo.__all__) - documented == {"ELMO_MINI", "ElmoPreTrainedModel", "__version__"}
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "api").glob("*.md")), ids=name_of)
+def test_the_reference_says_where_a_name_is_imported_from(page):
+    text = page.read_text(encoding="utf-8")
+    for location in re.findall(r"^::: (\S+)$", text, re.MULTILINE):
+        module, _, name = location.rpartition(".")
+        public = name in hf_elmo.__all__ or name in ("ElmoTaskModel", "ElmoLanguageModel")  # their bases
+        assert f"`{'hf_elmo' if public else module}`" in text, location
+        assert public or name in vars(importlib.import_module(module)), location
+
+
+def test_results_that_the_code_names_exist():
+    for path in sorted((ROOT / "hf_elmo").glob("*.py")):
+        for name in re.findall(r"`(results/[\w/.]+)`", path.read_text(encoding="utf-8")):
+            assert (ROOT / name).is_file(), f"{path.name} names {name}"
+
+
+def told_of(page: str, name: str) -> list[str]:
+    """What a page of the reference says of each argument of this name, as text."""
+    items = re.findall(r'<li class="doc-section-item.*?</li>', page, re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]+>", "", item).split()) for item in items]
+    return [text.removeprefix(f"{name} ") for text in texts if text.startswith(f"{name} ")]
+
+
+def check_reference(written: dict[str, str]) -> None:
+    """Arguments have their types and defaults, also where Python makes them of fields; a result is told once."""
+    model, embedder = written["api/model.html"], written["api/embedder.html"]
+    assert told_of(model, "cell_size") == ["(int, default: 4096 ) – Width of the LSTM cells."]
+    assert told_of(model, "char_cnn_filters")[0].startswith("(list[list[int]], default: [[1, 32], [2, 32]")
+    assert told_of(model, "weights") == ["(Tensor) – One for each layer (L + 1,), which sum to 1."]
+    assert {text.split(" )")[0] for text in told_of(embedder, "batch_tokens")} == {"(int, default: 4096"}
+    assert len(told_of(embedder, "Any")) == 1, "a result of several lines is one thing"
+
+
 def test_the_site_builds_without_a_warning(tmp_path):
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     site = tmp_path / "site"
@@ -159,6 +193,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "end of speed" not in written["results.html"]
     assert "bench_inference.json" in written["results.html"]
     assert 'id="hf_elmo.embedder.ElmoEmbedder.encode"' in written["api/embedder.html"]
+    check_reference(written)
     assert '<span class="gp">&gt;&gt;&gt; </span>' in written["api/tokenizer.html"], "examples are shown as code"
 
 

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -21,7 +22,7 @@ from hf_elmo import ElmoTokenizer
 from hf_elmo.cli import main
 from hf_elmo.conversion import convert_allennlp
 from hf_elmo.embedder import ElmoEmbedder
-from hf_elmo.embedding_files import EmbeddedSentence, open_writer, read_safetensors
+from hf_elmo.embedding_files import EmbeddedSentence, WriterOptions, open_writer, read_safetensors
 
 LINES = ["The cat sat .", "", "It's raining, isn't it?", "Ça va ?", "The cat sat .", "   "]
 EXTENSION = {"safetensors": "safetensors", "hdf5": "hdf5", "parquet": "parquet", "npz": "npz"}
@@ -452,6 +453,22 @@ def test_the_summary(model, text, tmp_path, capsys):
     assert first.startswith("6 sentences; read 19 words in ")
     assert first.endswith(" words/s)")
     assert second == f"vectors: {tmp_path / 'vectors.npz'}"
+
+
+def test_words_of_one_file_of_safetensors_take_little_memory(tmp_path):
+    """Its header has them all, so they are kept until the end; as objects of Python they were 75 bytes a word."""
+    lists = ([f"w{number:04}{place:03}" for place in range(50)] for number in range(1000))
+    vectors = np.zeros((50, 1), dtype=np.float16)
+    with open_writer(tmp_path / "x.safetensors", "safetensors", WriterOptions()) as writer:
+        tracemalloc.start()
+        for number, words in enumerate(lists):
+            writer.add(EmbeddedSentence(number, " ".join(words), words, vectors))
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert taken / 50_000 < 35
+    read = list(read_safetensors(tmp_path / "x.safetensors"))
+    assert len(read) == 1000
+    assert read[-1].words[-1] == "w0999049"
 
 
 def test_too_many_sentences_for_one_file_of_safetensors(tmp_path, monkeypatch):

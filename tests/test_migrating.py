@@ -50,6 +50,10 @@ def weights_of_a_reader(tmp_path, monkeypatch):
     for name in ("train.conll", "dev.conll"):
         (tmp_path / name).write_text("John I-PER\nlives O\nin O\nLondon I-LOC\n. O\n\nMary I-PER\nsleeps O\n")
     (tmp_path / "glove.txt").write_text("john 1 0\nlives 0 1\nlondon 1 1\n")
+    shutil.copy(FIXTURES.parent / "elmo_multilingual" / "es" / "align.pth", tmp_path / "es_best_mapping.pth")
+    (tmp_path / "en-es.txt").write_text("cat gato\nriver río\nit ello\n")
+    (tmp_path / "english.txt").write_text("the cat sat .\na river , and it was high .\n")
+    (tmp_path / "spanish.txt").write_text("el gato .\nel río era ello .\n")
     (tmp_path / "sentences.txt").write_text("The cat sat .\nIt rained .\n" * 6)
     (tmp_path / "heldout.txt").write_text("the river was , .\nit was é\n")
     monkeypatch.chdir(tmp_path)
@@ -78,6 +82,7 @@ def test_blocks_and_calls(weights_of_a_reader):
             assert language == "text"
     assert ran[:4] == ["convert elmo-files", "convert model.tar.gz", "convert 161.zip", "convert training"]
     assert {"finetune tag", "convert allennlp", "perplexity elmo-lm", "export allennlp"} < set(ran)
+    assert {"convert aligned", "align elmo"} < set(ran)
     assert (weights_of_a_reader / "vectors.hdf5").is_file()
     check_functions(names, Path("elmo"))
     assert len(names["substitutes"]) == 7

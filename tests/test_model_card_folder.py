@@ -262,7 +262,7 @@ def test_mistakes_are_one_line(capsys, folder, tmp_path):
     (broken / "README.md").write_text("---\nlicense: [\n---\n", encoding="utf-8")
     for arguments, says in (
         ([folder], "exists. Give another --output, or --overwrite"),
-        ([tmp_path / "nowhere"], "it has no config.json"),
+        ([tmp_path / "nowhere"], "there is no such folder"),
         ([folder, "--overwrite", "--results", tmp_path / "no.json"], "There is no file"),
         ([folder, "--overwrite", "--license", "My Licence"], "is not spelled as on the Hub"),
         ([folder, "--overwrite", "--language", "Klingon"], "is not a code"),

@@ -222,7 +222,7 @@ def test_mistakes_of_the_command_are_one_line(capsys, folder, tmp_path, monkeypa
     monkeypatch.setattr("hf_elmo.shipped_model.ELMO_MINI", tmp_path / "nowhere")
     monkeypatch.chdir(tmp_path)
     for changes, message in [
-        ({"model": tmp_path / "nowhere"}, "is no model folder: it has no config.json"),
+        ({"model": tmp_path / "nowhere"}, "is no model folder: there is no such folder"),
         ({"model": "elmo-mini"}, "The model of the package is not complete"),
         ({"--text": tmp_path / "nowhere"}, "does not exist"),
         ({"--word": "tank"}, "The word 'tank' is not in the query"),

@@ -637,5 +637,7 @@ def test_missing_package_is_named(capsys, monkeypatch, tagger, package):
     found = serve.importlib.util.find_spec
     monkeypatch.setattr(serve.importlib.util, "find_spec", lambda name: None if name == package else found(name))
     assert main(["serve", os.fspath(tagger)]) == 1
-    expected = f"A server needs {package}, which is not installed: pip install fastapi uvicorn (or hf-elmo[serve])."
+    expected = (
+        f'A server needs {package}, which is not installed: pip install "hf-elmo[serve]" (or fastapi and uvicorn)'
+    )
     assert capsys.readouterr().err == f"hf-elmo: error: {expected}\n"
