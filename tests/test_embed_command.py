@@ -456,7 +456,7 @@ def test_the_summary(model, text, tmp_path, capsys):
 
 
 def test_words_of_one_file_of_safetensors_take_little_memory(tmp_path):
-    """Its header has them all, so they are kept until the end; as objects of Python they were 75 bytes a word."""
+    """Its header has them all, so they are kept until the end; as objects of Python they took 86 bytes a word."""
     lists = ([f"w{number:04}{place:03}" for place in range(50)] for number in range(1000))
     vectors = np.zeros((50, 1), dtype=np.float16)
     with open_writer(tmp_path / "x.safetensors", "safetensors", WriterOptions()) as writer:
