@@ -22,9 +22,9 @@ import tempfile
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -87,49 +87,63 @@ class WriterOptions(NamedTuple):
 
 
 class _SafetensorsWriter(_Writer):
-    """Vectors go to a file without a name first, as the header, which has their places, comes before them.
+    """The header, which has all words and the places of the vectors, comes first in the file, but is known last.
 
-    What goes into the header is kept as JSON: the words as objects of Python would take several times the memory.
+    So its parts and the vectors go to files without names, and are put together in the end.
     """
 
     def __init__(self, path: Path, options: WriterOptions):
         super().__init__(path, options)
-        self.data = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115  # closed by `close`
-        self.entries: list[str] = []
-        self.texts: list[str] = []
-        self.words: list[str] = []
-        self.size = 0
+        self.files = ExitStack()
+        self.texts, self.words, self.entries, self.data = (
+            self.files.enter_context(tempfile.TemporaryFile(dir=path.parent))  # noqa: SIM115
+            for _ in range(4)
+        )
+        self.count = 0
 
     def add(self, sentence: EmbeddedSentence) -> None:
         content = np.ascontiguousarray(sentence.vectors).astype(sentence.vectors.dtype.newbyteorder("<"), copy=False)
+        start = self.data.tell()
         entry = {
             "dtype": SAFETENSORS_DTYPES[sentence.vectors.dtype.name],
             "shape": list(content.shape),
-            "data_offsets": [self.size, self.size + content.nbytes],
+            "data_offsets": [start, start + content.nbytes],
         }
-        self.entries.append(f'"{sentence.number}":{json.dumps(entry, separators=(",", ":"))}')
         self.data.write(content.tobytes())
-        self.size += content.nbytes
-        self.texts.append(json.dumps(sentence.text))
-        self.words.append(json.dumps(sentence.words))
+        self.entries.write(f',"{sentence.number}":{json.dumps(entry, separators=(",", ":"))}'.encode())
+        for file, value in ((self.texts, sentence.text), (self.words, sentence.words)):
+            inside = json.dumps(json.dumps(value))[1:-1]  # the lists are strings of the metadata
+            file.write(f"{', ' if self.count else ''}{inside}".encode())
+        self.count += 1
 
     def finish(self) -> None:
-        texts, words = (f"[{', '.join(values)}]" for values in (self.texts, self.words))
-        metadata = json.dumps({"format": "pt", "texts": texts, "words": words}, separators=(",", ":"))
-        header = ("{" + ",".join([f'"__metadata__":{metadata}', *self.entries]) + "}").encode()
-        header += b" " * (-len(header) % 8)
-        if len(header) > LARGEST_HEADER:
+        parts: list[bytes | IO[bytes]] = [
+            b'{"__metadata__":{"format":"pt","texts":"[',
+            self.texts,
+            b']","words":"[',
+            self.words,
+            b']"}',
+            self.entries,
+            b"}",
+        ]
+        size = sum(len(part) if isinstance(part, bytes) else part.tell() for part in parts)
+        padding = b" " * (-size % 8)
+        if size + len(padding) > LARGEST_HEADER:
             raise ValueError(
-                f"{len(self.entries):,} sentences are too many for one file of safetensors: write shards of them, or "
+                f"{self.count:,} sentences are too many for one file of safetensors: write shards of them, or "
                 "another format."
             )
-        self.data.seek(0)
         with open(self.path, "xb") as file:
-            file.write(struct.pack("<Q", len(header)) + header)
-            shutil.copyfileobj(self.data, file, 2**20)
+            file.write(struct.pack("<Q", size + len(padding)))
+            for part in (*parts, padding, self.data):
+                if isinstance(part, bytes):
+                    file.write(part)
+                else:
+                    part.seek(0)
+                    shutil.copyfileobj(part, file, 2**20)
 
     def close(self) -> None:
-        self.data.close()
+        self.files.close()
 
 
 class _Hdf5Writer(_Writer):
