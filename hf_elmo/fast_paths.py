@@ -42,12 +42,9 @@ MOST_WASTE = 2.0
 WORDS_PER_PIECE = 256
 # From so many values on, a tanh by way of the sigmoid is faster on a CPU: twice as fast for the rows of a large batch.
 FEWEST_FOR_SIGMOID = 2**14
-# Two directions are read at once if each step of one has so many multiplications: twice those of a word in a small
-# model. With fewer, they wait for Python more than they compute.
-FEWEST_FOR_TWO_DIRECTIONS = 2**20
-# Two directions go in step if each step of one has fewer multiplications: eight words in a small model. With more, the
-# time goes into the products, and copies of their results cost more than calls.
-FEWEST_FOR_ONE_DIRECTION = 2**22
+# Two directions go in step if each step of one has fewer multiplications than this: eight words in a small model. With
+# fewer, calls of Python take most of the time; with more, the products do, and two threads share them out.
+FEWEST_FOR_TWO_DIRECTIONS = 2**22
 # Two halves of the words are spelled at once if there are so many: for fewer, reading the weights twice takes longer.
 FEWEST_FOR_TWO_HALVES = 128
 # How many values of each weight a cache of words looks at, to see changes that torch does not count.

@@ -27,7 +27,6 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .fast_paths import (
-    FEWEST_FOR_ONE_DIRECTION,
     FEWEST_FOR_TWO_DIRECTIONS,
     LstmWeights,
     WordCache,
@@ -211,9 +210,9 @@ class ElmoBidirectionalLstm(nn.Module):
         if needs_gradient((words, *state, *self.parameters())):
             return "in turn"
         multiplications = max(packing.batch_sizes, default=0) * self.multiplications_per_word
-        if is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS):
-            return "at once"
-        return "in step" if multiplications < FEWEST_FOR_ONE_DIRECTION and self._is_as_it_was() else "in turn"
+        if multiplications < FEWEST_FOR_TWO_DIRECTIONS:
+            return "in step" if self._is_as_it_was() else "in turn"
+        return "at once" if is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS) else "in turn"
 
     def _is_as_it_was(self) -> bool:
         """Whether the layers are those made here, without anything that wants to see their calls."""

@@ -21,6 +21,9 @@ import torch
 
 Result = TypeVar("Result")
 
+# Seconds that two new threads wait for each other.
+PATIENCE = 60
+
 # --- Locks -----------------------------------------------------------------------------------------------------------
 
 _lock_owners: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -65,10 +68,18 @@ class _Threads:
             new.submit(torch.set_num_threads, of_new_threads).result()
 
     def pair(self, threads: int) -> ThreadPoolExecutor:
-        """Two threads of the program for which so many threads of the processor compute, each; made once."""
-        return self._pairs.get(threads) or self._pairs.setdefault(
-            threads, ThreadPoolExecutor(2, "hf_elmo", self.set_here, (threads,))
-        )
+        """Two threads of the program for which so many threads of the processor compute, each; made once.
+
+        Both are there and have their number when it returns: one that got it later would put back a number for new
+        threads that may have changed meanwhile.
+        """
+        if threads not in self._pairs:
+            new = ThreadPoolExecutor(2, "hf_elmo", self.set_here, (threads,))
+            meeting = threading.Barrier(2, timeout=PATIENCE)
+            wait([new.submit(meeting.wait) for _ in range(2)])
+            if self._pairs.setdefault(threads, new) is not new:  # another thread was faster
+                new.shutdown()
+        return self._pairs[threads]
 
     def note(self) -> None:
         """Remembers whether models of this process have computed with several threads."""
@@ -133,8 +144,8 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result]) -> t
         with torch.inference_mode(is_inference), torch.no_grad():
             return function()
 
-    pair = _threads.pair(max(torch.get_num_threads() // 2, 1))
     try:
+        pair = _threads.pair(max(torch.get_num_threads() // 2, 1))
         calls = [pair.submit(copy_context().run, call, function) for function in (first, second)]
     except RuntimeError:  # the program is about to end, and begins no threads
         return first(), second()

@@ -816,6 +816,14 @@ MUTATIONS = [
     Mutation(
         "threads",
         "hf_elmo/threads.py",
+        "            wait([new.submit(meeting.wait) for _ in range(2)])\n",
+        "",
+        ("tests/test_threads.py::test_both_have_their_threads_before_anything_else_goes_on",),
+        "a thread that begins late gives new threads a number of processors that was changed meanwhile",
+    ),
+    Mutation(
+        "threads",
+        "hf_elmo/threads.py",
         "            new.submit(torch.set_num_threads, of_new_threads).result()\n",
         "",
         (

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from hf_elmo.fast_paths import (
     highest_scores,
     plain_path,
 )
+from hf_elmo.threads import one_thread
 
 CLOSE = {"atol": 1e-6, "rtol": 0.0}
 CONFIGS = {
@@ -64,10 +66,12 @@ def either_tanh(request, monkeypatch) -> None:
 
 
 @pytest.fixture(params=["in step", "one after the other"])
-def either_order(request, monkeypatch) -> None:
+def either_order(request, monkeypatch) -> Iterator[None]:
     """Both directions of small batches go in step; those of large ones do not."""
     if request.param != "in step":
-        monkeypatch.setattr(modeling_elmo, "FEWEST_FOR_ONE_DIRECTION", 0)
+        monkeypatch.setattr(modeling_elmo, "FEWEST_FOR_TWO_DIRECTIONS", 0)
+    with one_thread():
+        yield
 
 
 # --- The whole model -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import nullcontext
 from contextvars import ContextVar
 
@@ -15,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import ElmoConfig, ElmoModel, batch_to_ids, quantize
 from hf_elmo.fast_paths import plain_path
-from hf_elmo.threads import is_worth_two, one_thread, side_by_side
+from hf_elmo.threads import _Threads, is_worth_two, one_thread, side_by_side
 
 WORDS = "the quick brown fox jumps over a lazy dog while somebody incomprehensibly reads newspapers aloud".split()
 SENTENCES = [[*WORDS, f"word{number}"][number % 5 :] for number in range(150)]  # more than 128 different words
@@ -154,6 +155,22 @@ def test_each_has_half_of_the_threads_and_others_keep_theirs(two_threads):
     thread.start()
     thread.join()
     assert of_a_new_one == [2]
+
+
+def test_both_have_their_threads_before_anything_else_goes_on(monkeypatch, two_threads):
+    """A late one would put back the number of threads that new ones had when it began."""
+    threads, ready = _Threads(), []
+
+    def slowly(number: int) -> None:
+        time.sleep(0.2 * (1 + len(ready)))
+        ready.append(number)
+
+    monkeypatch.setattr(threads, "set_here", slowly)
+    pair = threads.pair(3)
+    assert ready == [3, 3]
+    assert threads.pair(3) is pair
+    assert pair.submit(int).result() == 0
+    pair.shutdown()
 
 
 def test_they_run_at_once_and_see_the_callers_context(two_threads):
