@@ -315,6 +315,7 @@ def _card(
     limits: Sequence[str],
     license_text: str,
     language_model: str = "",
+    use: str | None = None,
 ) -> str:
     return fill_template(
         config,
@@ -322,7 +323,7 @@ def _card(
         front_matter=front_matter,
         name=_one_line(name),
         origin=origin,
-        use=_use(name, config, tokenizer),
+        use=use or _use(name, config, tokenizer),
         facts=_table(("", ""), [(weights[0], f"{weights[1]:,}"), *_facts(config, tokenizer).items()]),
         text=" ".join(filter(None, [_text(config, tokenizer), language_model])),
         sections=sections,

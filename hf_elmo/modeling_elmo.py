@@ -378,7 +378,7 @@ class ElmoModel(ElmoPreTrainedModel):
         >>> model, tokenizer = hf_elmo.load_mini()
         >>> outputs = model(**tokenizer("A river bank.", return_tensors="pt"), output_hidden_states=True)
         >>> outputs.last_hidden_state.shape, len(outputs.hidden_states)
-        (torch.Size([1, 6, 128]), 3)
+        (torch.Size([1, 6, 256]), 3)
     """
 
     _auto_class = "AutoModel"

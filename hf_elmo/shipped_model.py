@@ -38,7 +38,7 @@ def load_mini(model_class: type[Model] = ElmoModel, **options: Any) -> tuple[Mod
     Example:
         >>> model, tokenizer = load_mini()
         >>> model(**tokenizer("A river bank.", return_tensors="pt")).last_hidden_state.shape
-        torch.Size([1, 6, 128])
+        torch.Size([1, 6, 256])
     """
     if not (isinstance(model_class, type) and issubclass(model_class, ElmoPreTrainedModel)):
         raise ValueError(f"model_class={model_class!r} is not possible: give a class of hf_elmo, such as ElmoModel.")

@@ -1,6 +1,7 @@
 """The model that comes with the package: how it is written, loaded and refused."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,13 @@ import hf_elmo
 from hf_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer, load_mini, shipped_model
 from hf_elmo.conversion.verify import load_exactly
 from hf_elmo.hub import verify_checksums
+from hf_elmo.pretraining_settings import PretrainingSettings
 from hf_elmo.scripts import ship_model as script
+from hf_elmo.scripts.mini_card import RESULTS, PretrainingRun, mini_card
+from hf_elmo.scripts.mini_card import main as write_card
 from hf_elmo.scripts.ship_model import LARGEST_FOLDER, ship_model
 
+ROOT = Path(__file__).parents[1]
 WORDS = ["<S>", "</S>", "<UNK>", "the", "bank", "river", "."]
 
 
@@ -55,6 +60,11 @@ def test_the_model_of_this_checkout():
     load_exactly(folder, torch.float32, ElmoForPreTraining)
     model, tokenizer = load_mini()
     assert model.config.vocab_size == len(tokenizer)
+
+
+def test_the_card_of_this_checkout_says_what_was_measured():
+    """Every figure comes from a file in results/, and the figures are those of the model beside the card."""
+    assert (hf_elmo.ELMO_MINI / "README.md").read_text(encoding="utf-8") == mini_card(ROOT / RESULTS)
 
 
 def test_what_is_shipped(trained, shipped):
@@ -172,3 +182,68 @@ def test_the_script(trained, tmp_path, capsys):
     assert "exists and is not empty" in error
     assert script.main([*arguments, "--overwrite"]) == 0
     assert (tmp_path / "mini" / "README.md").read_text() == "# elmo-mini\n"
+
+
+# --- The card --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of two processes that was stopped, and a measurement."""
+    folder = tmp_path / "results" / "1-first"
+    folder.mkdir(parents=True)
+    settings = PretrainingSettings(
+        text=["train"], heldout=["valid.txt"], vocab="vocab.txt", output="first", batch_size=3, max_steps=50
+    )
+    (folder / "settings.json").write_text(json.dumps(settings.to_dict()))
+    facts = {"start": None, "tokens": 1000, "sentences": 90, "unknown_share": 0.0625}
+    (folder / "facts.json").write_text(json.dumps(facts))
+    rows = [
+        {"step": 10, "words": 1200, "seconds": 1.0},
+        {"step": 20, "words": 2400, "seconds": 2.0},
+        {"step": 20, "heldout": {"perplexity": 123.456}},
+    ]
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    figures = {"command": "hf-elmo perplexity elmo-mini other.txt", "model": "elmo-mini", "text": ["other.txt"]}
+    figures |= {"mode": "stream", "rows": 32, "steps": 20, "words": 900, "unknown_share": 0.1, "softmax": "full"}
+    figures |= {"forward": 210.0, "backward": 190.0, "both": 199.75}
+    (folder.parent / "other.json").write_text(json.dumps(figures))
+    return folder
+
+
+def test_the_card_tells_the_runs(run):
+    card = mini_card(run.parent)
+    for part in (
+        "| Steps | 20, then stopped by hand |",
+        "| Words read | 2,400 |",
+        "| Words a second | 1,200 |",
+        "| Perplexity of valid.txt at step 20 | 123.46 |",
+        "1,000 words of English in 90 sentences, 6.25% of the words not in the vocabulary. Training read 2,400 words",
+        "torchrun --nproc_per_node 2 -m hf_elmo.scripts.pretrain_elmo --text train",
+        "199.75 (10.00% of 900 words unknown)",
+        "hf-elmo perplexity elmo-mini other.txt",
+    ):
+        assert part in card
+    assert "    - type: perplexity\n      value: 199.75" in card
+
+
+def test_a_run_of_one_process_that_came_to_its_end(run):
+    settings = json.loads((run / "settings.json").read_text()) | {"batch_size": 6, "max_steps": 20}
+    (run / "settings.json").write_text(json.dumps(settings))
+    found = PretrainingRun.read(run)
+    assert (found.processes, found.was_stopped) == (1, False)
+    assert found.command.startswith("hf-elmo pretrain --text train")
+
+
+def test_the_script_of_the_card(run, tmp_path, monkeypatch, capsys):
+    mini = tmp_path / "mini"
+    shutil.copytree(hf_elmo.ELMO_MINI, mini)
+    monkeypatch.setattr("hf_elmo.scripts.mini_card.ELMO_MINI", mini)
+    assert write_card(["--results", str(run.parent), "--check"]) == 1
+    assert "not up to date" in capsys.readouterr().err
+    assert write_card(["--results", str(run.parent)]) == 0
+    assert write_card(["--results", str(run.parent), "--check"]) == 0
+    assert (mini / "README.md").read_text(encoding="utf-8") == mini_card(run.parent)
+    verify_checksums(mini)
+    assert write_card(["--results", str(tmp_path)]) == 1
+    assert "lacks the folder of a run" in capsys.readouterr().err
