@@ -105,7 +105,7 @@ class PretrainingRun:
         """What the card says of it."""
         start = self.facts["start"]
         figures = {
-            "Steps": f"{self.last['step']:,}{', then stopped by hand' if self.was_stopped else ''}",
+            "Steps": f"{self.last['step']:,}{' in the log, stopped by hand soon after' if self.was_stopped else ''}",
             "Words read": f"{self.last['words']:,}",
             "Time": _duration(self.last["seconds"]),
             "Words a second": f"{self.last['words'] / self.last['seconds']:,.0f}",

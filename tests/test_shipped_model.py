@@ -214,7 +214,7 @@ def run(tmp_path):
 def test_the_card_tells_the_runs(run):
     card = mini_card(run.parent)
     for part in (
-        "| Steps | 20, then stopped by hand |",
+        "| Steps | 20 in the log, stopped by hand soon after |",
         "| Words read | 2,400 |",
         "| Words a second | 1,200 |",
         "| Perplexity of valid.txt at step 20 | 123.46 |",
