@@ -32,6 +32,7 @@ from .padded import PaddedWords, read_labels, read_task_lstm
 if TYPE_CHECKING:  # Before 5.10, transformers takes from a local folder only the code files that this one names.
     from .fast_paths import is_fast  # noqa: F401
     from .language_model import ElmoLanguageModel  # noqa: F401
+    from .modeling_elmo_words import ElmoWordEncoder  # noqa: F401
     from .packing import has_boundaries  # noqa: F401
     from .sampling import Sample  # noqa: F401
     from .scoring import SentenceScore  # noqa: F401
