@@ -7,7 +7,7 @@
 - A word is read only as far as it goes (`groups_of_similar_length`), and all convolutions are one matrix product
   (`highest_scores`).
 - Both directions are read at once, and so are both halves of many words (`threads.side_by_side`). Those of a few
-  short rows go in step (`read_in_step`), as there most of the time is taken by Python's calls.
+  short rows go in step (`read_in_step`), as there most of the time is taken by calls.
 - The LSTM loops write into memory that is already there (`read_without_gradient`), or keep only what the gradient
   needs (`DifferentiableLstm`).
 
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ WORDS_PER_PIECE = 256
 # From so many values on, a tanh by way of the sigmoid is faster on a CPU: twice as fast for the rows of a large batch.
 FEWEST_FOR_SIGMOID = 2**14
 # Two directions go in step if each step of one has fewer multiplications than this: eight words in a small model. With
-# fewer, calls of Python take most of the time; with more, the products do, and two threads share them out.
+# fewer, calls take most of the time; with more, the products do, and two threads share them out.
 FEWEST_FOR_TWO_DIRECTIONS = 2**22
 # Two halves of the words are spelled at once if there are so many: for fewer, reading the weights twice takes longer.
 FEWEST_FOR_TWO_HALVES = 128
@@ -330,7 +330,8 @@ def read_in_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer of both directions over packed words, step by step together.
 
-    Each direction has its own products, but all else is done for both in one call.
+    All that a step does is one call for both; in products, each direction has a thread of the processor. For that, the
+    weights of both are put together anew each time, which takes less than a few steps: kept ones could be out of date.
 
     Args:
         layers: The weights of both directions.
@@ -344,61 +345,76 @@ def read_in_step(
     """
     outputs = torch.empty_like(inputs)
     hidden, cell = hidden.clone(), cell.clone()  # overwritten step by step, so that they end as the last ones
-    start, rows, views = 0, -1, None
-    for steps in _pieces(batch_sizes):
-        end = start + sum(steps)
-        gates_of_inputs = [
-            torch.addmm(layer.bias, words[start:end], layer.input_weight).split(steps)
-            for layer, words in zip(layers, inputs, strict=True)
-        ]
-        for *gates_of_input, output in zip(*gates_of_inputs, outputs[:, start:end].split(steps, dim=1), strict=True):
-            if views is None or len(gates_of_input[0]) < rows:
-                rows = len(gates_of_input[0])
-                views = _StepOfBoth(layers, hidden[:, :rows], cell[:, :rows])
-            views.go(gates_of_input)
-            output.copy_(views.hidden)
+    weights = _WeightsOfBoth.of(layers)
+    start, rows, step = 0, -1, None
+    for sizes in _pieces(batch_sizes):
+        end = start + sum(sizes)
+        gates_of_inputs = cell.new_empty(2, end - start, 4 * cell.shape[2])
+        for layer, words, gates in zip(layers, inputs[:, start:end], gates_of_inputs, strict=True):
+            torch.addmm(layer.bias, words, layer.input_weight, out=gates)
+        for gates_of_input, output in zip(
+            gates_of_inputs.split(sizes, dim=1), outputs[:, start:end].split(sizes, dim=1), strict=True
+        ):
+            if step is None or gates_of_input.shape[1] < rows:  # the shortest sentences have ended
+                rows = gates_of_input.shape[1]
+                step = _StepOfBoth(weights, hidden[:, :rows], cell[:, :rows])
+            step.go(gates_of_input)
+            output.copy_(step.hidden)
         start = end
     return outputs, hidden, cell
+
+
+class _WeightsOfBoth(NamedTuple):
+    """What the steps of both directions compute with."""
+
+    recurrent_weight: Tensor  # (2, P, 4H)
+    projection_weight: Tensor | None  # (2, H, P)
+    cell_clip: float | None
+    projection_clip: float | None
+
+    @classmethod
+    def of(cls, layers: Sequence[LstmWeights]) -> "_WeightsOfBoth":
+        projections = [layer.projection_weight for layer in layers if layer.projection_weight is not None]
+        return cls(
+            recurrent_weight=torch.stack([layer.recurrent_weight for layer in layers]),
+            projection_weight=torch.stack(projections) if projections else None,
+            cell_clip=layers[0].cell_clip,
+            projection_clip=layers[0].projection_clip,
+        )
 
 
 class _StepOfBoth:
     """A step of both directions, with all its views made once: a view costs as much as a small operation.
 
     Args:
-        layers: The weights of both directions.
+        weights: Those of both directions.
         hidden: (2, rows, P), which a step overwrites.
         cell: (2, rows, H), which a step overwrites.
     """
 
-    def __init__(self, layers: Sequence[LstmWeights], hidden: Tensor, cell: Tensor):
-        cell_size = cell.shape[2]
-        self.cell_clip, self.projection_clip = layers[0].cell_clip, layers[0].projection_clip
-        self.projects = layers[0].projection_weight is not None
-        self.hidden, self.cell = hidden, cell
-        gates = cell.new_empty(*cell.shape[:2], 4 * cell_size)
-        self.sigmoids = gates[:, :, : 3 * cell_size]
-        self.input_gate, self.forget_gate, self.output_gate, self.candidate = gates.chunk(4, dim=2)
+    def __init__(self, weights: _WeightsOfBoth, hidden: Tensor, cell: Tensor):
+        self.weights, self.hidden, self.cell = weights, hidden, cell
+        self.gates = cell.new_empty(*cell.shape[:2], 4 * cell.shape[2])
+        self.sigmoids = self.gates[:, :, : 3 * cell.shape[2]]
+        self.input_gate, self.forget_gate, self.output_gate, self.candidate = self.gates.chunk(4, dim=2)
         self.values = torch.empty_like(cell)
-        self.parts = list(zip(layers, gates, hidden, self.values, strict=True))  # of each direction
 
-    def go(self, gates_of_input: Sequence[Tensor]) -> None:
-        """Takes what the words give to the gates, (rows, 4H) for each direction."""
-        cell, values = self.cell, self.values
-        for of_input, (layer, gates, hidden, _) in zip(gates_of_input, self.parts, strict=True):
-            torch.addmm(of_input, hidden, layer.recurrent_weight, out=gates)
+    def go(self, gates_of_input: Tensor) -> None:
+        """Takes what the words give to the gates (2, rows, 4H)."""
+        weights, cell, values = self.weights, self.cell, self.values
+        torch.baddbmm(gates_of_input, self.hidden, weights.recurrent_weight, out=self.gates)
         self.sigmoids.sigmoid_()
         torch.mul(self.input_gate, self.candidate.tanh_(), out=values)
         cell.mul_(self.forget_gate).add_(values)
-        if self.cell_clip is not None:
-            cell.clamp_(-self.cell_clip, self.cell_clip)
+        if weights.cell_clip is not None:
+            cell.clamp_(-weights.cell_clip, weights.cell_clip)
         torch.tanh(cell, out=values).mul_(self.output_gate)
-        if not self.projects:
+        if weights.projection_weight is None:
             self.hidden.copy_(values)
             return
-        for layer, _, hidden, value in self.parts:
-            torch.mm(value, cast(Tensor, layer.projection_weight), out=hidden)
-        if self.projection_clip is not None:
-            self.hidden.clamp_(-self.projection_clip, self.projection_clip)
+        torch.bmm(values, weights.projection_weight, out=self.hidden)
+        if weights.projection_clip is not None:
+            self.hidden.clamp_(-weights.projection_clip, weights.projection_clip)
 
 
 def _pieces(batch_sizes: list[int]) -> list[list[int]]:

@@ -648,8 +648,8 @@ MUTATIONS = [
     Mutation(
         "N8",
         "hf_elmo/fast_paths.py",
-        "    return outputs, hidden, cell\n\n\nclass _StepOfBoth",
-        "    return outputs, hidden, cell.flip(0)\n\n\nclass _StepOfBoth",
+        "    return outputs, hidden, cell\n\n\nclass _WeightsOfBoth",
+        "    return outputs, hidden, cell.flip(0)\n\n\nclass _WeightsOfBoth",
         ("tests/test_model_properties.py::test_any_pieces_of_the_forward_direction",),
         "directions that go in step give back the cells of each other",
     ),

@@ -28,7 +28,7 @@ from hf_elmo.fast_paths import (
 )
 from hf_elmo.threads import one_thread
 
-CLOSE = {"atol": 1e-6, "rtol": 0.0}
+CLOSE = {"atol": 1e-6, "rtol": 1e-6}  # values without clips are larger than 1, and round in proportion
 CONFIGS = {
     "as published": {},
     "tanh": {"char_cnn_activation": "tanh", "use_skip_connections": False, "num_hidden_layers": 3},
