@@ -693,8 +693,8 @@ MUTATIONS = [
     Mutation(
         "N9",
         "hf_elmo/fast_paths.py",
-        "            if views is None or len(gates_of_input[0]) < rows:\n",
-        "            if views is None:\n",
+        "            if step is None or gates_of_input.shape[1] < rows:",
+        "            if step is None:",
         ("tests/test_fast_paths.py::test_the_same_vectors",),
         "directions that go in step do not notice that a sentence has ended",
     ),
