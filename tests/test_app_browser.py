@@ -1,7 +1,7 @@
 """The page of hf-elmo app in a real browser that reaches this machine only, and by its own interface.
 
-A browser is not part of the test environment. Its test runs where the system has chromium, as in CI (`.ci/run`), and is
-skipped elsewhere.
+A browser is not part of the test environment. Its test runs where the system has chromium, as in CI (`.ci/run`), and
+is skipped elsewhere.
 """
 
 import importlib.util
