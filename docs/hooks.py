@@ -2,7 +2,6 @@
 
 - `<!-- include FILE -->` in a page becomes the text of a file of the repository.
 - `<!-- include FILE NAME -->` becomes what stands between `<!-- NAME -->` and `<!-- end of NAME -->` in it.
-- `<!-- include-if-there FILE -->` is the same as the first, or nothing if there is no such file.
 
 The files in results/ are part of the site, so that links to them work as they do in the repository. The classes are
 for the reference: examples of docstrings are code, and arguments have their types and defaults.
@@ -19,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-INCLUDE = re.compile(r"^<!-- include(-if-there)? ([\w./-]+)(?: (\w+))? -->$", re.MULTILINE)
+INCLUDE = re.compile(r"^<!-- include ([\w./-]+)(?: (\w+))? -->$", re.MULTILINE)
 RESULTS = (".json", ".png")
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
 
@@ -39,15 +38,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _included(mark: re.Match[str]) -> str:
-    optional, name, part = mark.groups()
+    name, part = mark.groups()
     path = ROOT / name
-    if optional and not path.is_file():
-        return ""
     if not path.is_file():
         raise PluginError(f"A page includes {name}, but the repository has no such file.")
     text = path.read_text(encoding="utf-8")
     if part is None:
-        return re.sub(r"\A# ", "## ", text) if optional else text
+        return text
     _, begin, rest = text.partition(f"<!-- {part} -->")
     inside, end, _ = rest.partition(f"<!-- end of {part} -->")
     if not begin or not end:

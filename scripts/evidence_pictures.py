@@ -11,7 +11,7 @@ import numpy as np
 from hf_elmo.pictures import COLOURS, MARKERS, _figure, _save, _tidy, plot_layer_weights
 from hf_elmo.scripts.evidence_parts import ALL, LAYER_RUNS, NAMES, OUTPUT_RUNS, OUTPUT_TASK, SIZES_TASK, TASKS
 from hf_elmo.scripts.probe import RANDOM, TRAINED, _plot
-from hf_elmo.scripts.task_metrics import mean_and_deviation
+from hf_elmo.scripts.task_metrics import mean_and_deviation, shown
 
 # The results of runs, by the run.
 Contents = Mapping[str, dict[str, Any]]
@@ -103,10 +103,8 @@ def plot_bars(rows: Mapping[str, dict[str, Any]], path: Path, title: str, unit: 
         axes.barh(place, mean - start, 0.62, left=start, xerr=deviation or None, capsize=4, color=_colour(name))
         values = [factor * value for value in score["values"]]
         axes.plot(values, [place] * len(values), "o", color="white", markeredgecolor="black", markersize=5)
-        shown = f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation else "")
-        axes.annotate(
-            shown, (max([*values, mean + deviation]), place), (7, 0), textcoords="offset points", va="center"
-        )
+        end = max([*values, mean + deviation])
+        axes.annotate(shown(score, factor), (end, place), (7, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.set_xlim(start, max(everything) + 0.45 * margin)

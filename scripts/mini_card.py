@@ -3,7 +3,8 @@
 """Writes the card of elmo-mini, the model in the package, from the files of its training and of its measurements.
 
 No figure in the card is typed by hand. The results folder has a folder for each run of `hf-elmo pretrain`, in the
-order of their names, with its settings, facts and log, and the JSON files of `hf-elmo perplexity` beside them.
+order of their names, with its settings, facts and log, and the JSON files of `hf-elmo perplexity` beside them. What
+each layer knows is in the files of `hf-elmo probe` that `scripts/evidence.py` left.
 
 Examples:
     python scripts/mini_card.py
@@ -15,7 +16,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from hf_elmo.pretraining_settings import PretrainingSettings, command_of
 from hf_elmo.shipped_model import ELMO_MINI, MINI_NAME
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-RESULTS = Path("results/pretraining/mini")
+RESULTS, EVIDENCE = Path("results/pretraining/mini"), Path("results/evidence")
 PROCESSES = "ACCELERATE_USE_CPU=true OMP_NUM_THREADS=1 torchrun --nproc_per_node {} -m hf_elmo.scripts.pretrain_elmo"
 VOCABULARY = "hf-elmo vocab train --output vocab.txt --max-words 30000"
 LICENSE, LANGUAGES = "cc-by-sa-4.0", ("en",)
@@ -122,16 +123,19 @@ class PretrainingRun:
         ]
 
 
-def mini_card(results: Path = RESULTS, folder: Path = ELMO_MINI) -> str:
+def mini_card(results: Path = RESULTS, evidence: Path = EVIDENCE, folder: Path = ELMO_MINI) -> str:
     """The text of the card.
 
     Args:
         results: The folder with the runs and measurements.
+        evidence: The folder with what each layer was found to know.
         folder: The model.
     """
     config, tokenizer = ElmoConfig.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
     runs = [PretrainingRun.read(path.parent) for path in sorted(results.glob("*/settings.json"))]
     measurements = [read_results(path) for path in sorted(results.glob("*.json"))]
+    for path in sorted(evidence.glob("*/probe.json")):
+        measurements.append(replace(read_results(path), file=f"{path.parent.name}/{path.name}"))
     if not runs or not measurements:
         raise FileNotFoundError(f"{results} lacks the folder of a run, or a JSON file of hf-elmo perplexity.")
     return _card(
@@ -203,11 +207,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="mini_card", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument("--evidence", type=Path, default=EVIDENCE, metavar="FOLDER", help="default: %(default)s")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the card is not up to date")
     arguments = parser.parse_args(argv)
     path = ELMO_MINI / CARD
     try:
-        card = mini_card(arguments.results)
+        card = mini_card(arguments.results, arguments.evidence)
     except (OSError, ValueError) as error:
         print(f"mini_card: error: {error}", file=sys.stderr)
         return 1

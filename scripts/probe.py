@@ -44,7 +44,7 @@ from hf_elmo.word_vectors import WordVectors, load_word_vectors
 from .arguments import add_report_arguments, command_line
 from .perplexity import _device
 from .task_data import TaggingData, label_names, read_conllu
-from .task_metrics import accuracy, mean_and_deviation
+from .task_metrics import accuracy, mean_and_deviation, shown
 
 TRAINED, RANDOM = "model", "random weights"
 
@@ -313,14 +313,10 @@ def _report(
 def _table(summary: dict[str, list[dict[str, Any]]], baselines: dict[str, float], metric: str) -> list[str]:
     width = max(map(len, (*summary, *baselines)))
     lines = [f"\n{metric:<{width}}  " + "  ".join(f"{f'layer {layer}':>12}" for layer in range(len(summary[TRAINED])))]
-    lines += [f"{name:<{width}}  " + "  ".join(map(_shown, layers)) for name, layers in summary.items()]
-    return [*lines, *(f"{name:<{width}}  {_shown({'mean': value})}" for name, value in baselines.items())]
-
-
-def _shown(score: dict[str, Any]) -> str:
-    deviation = score.get("standard_deviation")
-    spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
-    return f"{100 * score['mean']:.2f}{spread}".rjust(12)
+    lines += [
+        f"{name:<{width}}  " + "  ".join(f"{shown(layer):>12}" for layer in layers) for name, layers in summary.items()
+    ]
+    return [*lines, *(f"{name:<{width}}  {shown({'mean': value}):>12}" for name, value in baselines.items())]
 
 
 def _standard_error(results: dict[str, Any], summary: dict[str, list[dict[str, Any]]]) -> float:

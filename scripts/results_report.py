@@ -38,6 +38,7 @@ from hf_elmo.scripts.evidence_pictures import (
     scores_of_sizes,
     weights_of_tasks,
 )
+from hf_elmo.scripts.task_metrics import shown
 
 RESULTS, REPORT = Path("results/evidence"), Path("RESULTS.md")
 CITED = "[Peters et al. 2018](https://aclanthology.org/N18-1202/)"
@@ -74,6 +75,15 @@ PAPER_DOMAIN = {"SNLI": (72.1, 16.8), "CoNLL 2003": (103.2, 46.3), "SST": (131.5
 WHY_TASK = (
     "A likely reason is the size of the model and of its training text; the paper's has 94 million weights and read a "
     "billion words ten times."
+)
+# What a reader has to know of the training text of a model, by its name.
+TRAINING_TEXTS = {
+    "elmo-mini": "Its training text has the sentences of UD English EWT's training part, without their labels, so the "
+    "parts of speech are of a kind of text that it has seen; the development part it has not."
+}
+WHY_SENSES = (
+    "What needs no vectors is better here. A likely reason: a small model that has read little tells apart contexts "
+    "that differ much, not the fine senses of WordNet, and the nearest neighbour is a single sentence."
 )
 WHY_LAYERS = "A likely reason: the layers of a small model differ less, so that there is less to choose from."
 WHY_SIZES = "Means over few seeds differ most where the training set is smallest, as each seed draws another one."
@@ -148,6 +158,8 @@ def _wsd(results: list[Result]) -> list[str]:
             lines += ["", PAPER_SEMEVAL_2007]
         lines += result.picture()
         lines += ["", _verdict(result, paper_best=2)]
+        best = max(score["mean"] for score in content["systems"]["model"])
+        lines[-1] += f" {WHY_SENSES}" if best < max(content["baselines"].values()) else ""
     return lines
 
 
@@ -158,7 +170,7 @@ def _probe_table(result: Result, paper: dict[str, list[float | None]]) -> list[s
     rows = [[f"{content['dev'].partition(':')[0]}, {result.source}", *names]]
     for system, scores in content["systems"].items():
         name = f"**{content['model']}**" if system == "model" else system
-        rows.append([name, *map(_score, scores)])
+        rows.append([name, *map(shown, scores)])
     rows += [[name, f"{100 * value:.2f}"] for name, value in content["baselines"].items()]
     rows += _paper_rows(paper)
     return [*_table(rows), "", _command(content)]
@@ -257,7 +269,7 @@ def _task(task: str, runs: Runs, picture: list[str]) -> list[str]:
     for run, result in runs.items():
         over = NOTHING if run.endswith("without") else Difference.of(scores[run], without).cell()
         weights = "; ".join(" ".join(f"{w:.2f}" for w in row) for row in _mixes(result.content)) or NOTHING
-        rows.append([name_of_system(run, result.content), _score(scores[run]), over, weights])
+        rows.append([name_of_system(run, result.content), shown(scores[run]), over, weights])
     gain, over_random = Difference.of(elmo, without), Difference.of(elmo, control)
     verdict = IN_PART if gain.is_clear and not over_random.is_clear else _judged(gain)
     name = name_of_system(f"{task}/elmo", runs[f"{task}/elmo"].content)
@@ -285,7 +297,7 @@ def _mixes(content: dict[str, Any]) -> list[list[float]]:
 def _layers(runs: Runs, picture: list[str]) -> list[str]:
     scores = {label: score_of(runs[run].content) for label, run in LAYER_RUNS.items()}
     first = next(iter(runs.values())).content
-    rows = [[f"{_source(first)}, {first['metric']}", *scores], ["here", *map(_score, scores.values())]]
+    rows = [[f"{_source(first)}, {first['metric']}", *scores], ["here", *map(shown, scores.values())]]
     last, mixed, even = (
         scores[name] for name in ("last layer", f"learned mix, lambda {LAMBDA}", "learned mix, lambda 1")
     )
@@ -307,7 +319,7 @@ def _layers(runs: Runs, picture: list[str]) -> list[str]:
 def _output(runs: Runs, picture: list[str]) -> list[str]:
     scores = {label: score_of(runs[run].content) for label, run in OUTPUT_RUNS.items()}
     first = next(iter(runs.values())).content
-    rows = [[f"{_source(first)}, {first['metric']}", *scores, "output"], ["here", *map(_score, scores.values())]]
+    rows = [[f"{_source(first)}, {first['metric']}", *scores, "output"], ["here", *map(shown, scores.values())]]
     both = Difference.of(scores["input and output"], scores["input"])
     word = OPEN if both.is_open else REPEATED if both.is_clear else IN_PART
     return [
@@ -329,10 +341,10 @@ def _sizes(runs: Runs, picture: list[str]) -> list[str]:
     rows = [[f"{_source(first)}, {first['metric']}", without_name, name, "difference"]]
     differences = [Difference.of(mine, other) for (_, mine), (_, other) in zip(elmo, without, strict=True)]
     for (share, other), (_, mine), difference in zip(without, elmo, differences, strict=True):
-        rows.append([f"{share} %", _score(other), _score(mine), difference.cell()])
+        rows.append([f"{share} %", shown(other), shown(mine), difference.cell()])
     clear = sum(difference.is_clear for difference in differences)
     verdict = REPEATED if clear == len(differences) else IN_PART if clear else NOT_REPEATED
-    reached = [f"{share} % of it with ELMo is worth {_as_good(score, without)}" for share, score in elmo[:-1]]
+    reached = _reached(elmo[:-1], without)
     return [
         "## Fewer examples suffice (Figure 1)",
         "",
@@ -342,14 +354,20 @@ def _sizes(runs: Runs, picture: list[str]) -> list[str]:
         *picture,
         "",
         f"**{verdict}**: {name} is above by more than two standard deviations at {clear} of {len(differences)} sizes. "
-        f"By the smallest set that is as good: {'; '.join(reached)} without." + _why(verdict, WHY_SIZES),
+        f"By the smallest set that is as good, {', '.join(reached)} without it." + _why(verdict, WHY_SIZES),
         *_files(runs),
     ]
 
 
-def _as_good(score: dict[str, Any], others: Sequence[tuple[int, dict[str, Any]]]) -> str:
-    """The smallest share at which others reach a score."""
-    return next((f"{share} %" for share, other in others if other["mean"] >= score["mean"]), "more than 100 %")
+def _reached(scores: Sequence[tuple[int, dict[str, Any]]], others: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
+    """The smallest share at which others reach the score of each share, up to the first that none of theirs does."""
+    found = []
+    for share, score in scores:
+        as_good = next((other for other, reached in others if reached["mean"] >= score["mean"]), None)
+        found.append(f"{share} % with ELMo is worth {'more than 100' if as_good is None else as_good} %")
+        if as_good is None:
+            break
+    return found
 
 
 def _weights(runs: Runs, picture: list[str]) -> list[str]:
@@ -382,7 +400,7 @@ def _domain(runs: Runs, picture: list[str]) -> list[str]:
     before = contents["domain/before"]
     rows = [[f"{_source_of_text(before)}, perplexity", "forward", "backward", "both (geometric mean)"]]
     for when, scores in figures.items():
-        rows.append([when, *(_score(score, 1) for score in scores.values())])
+        rows.append([when, *(shown(score, 1) for score in scores.values())])
     ratio = figures["after"]["both"]["mean"] / figures["before"]["both"]["mean"]
     paper = "; ".join(f"{name} from {first} to {last}" for name, (first, last) in PAPER_DOMAIN.items())
     spread = figures["after"]["both"]["standard_deviation"] or 0.0
@@ -526,7 +544,7 @@ def _refuse(left: list[Result]) -> None:
 def _introduction(runs: Runs) -> list[str]:
     models = {result.content["evidence"]["model_sha256"] for result in runs.values()} - {None}
     lines = [
-        "# Results",
+        "# The paper's claims, measured",
         "",
         f"What {CITED} claim, measured with this package. This file is written by `scripts/results_report.py` from "
         "the files it names; each has its command in it. The figures of the paper are of a model of 94 million "
@@ -534,7 +552,9 @@ def _introduction(runs: Runs) -> list[str]:
         "Differences are given in standard deviations, too, the larger one of the two systems: up to two of them, a "
         "claim stays open.",
     ]
-    return [*lines, *(f"\nThe weights that were measured have the sha256 `{model}`." for model in sorted(models))]
+    lines += [f"\nThe weights that were measured have the sha256 `{model}`." for model in sorted(models)]
+    names = {name_of_system(run, result.content) for run, result in runs.items() if run.endswith("/elmo")}
+    return [*lines, *(f"\n{name}: {text}" for name, text in TRAINING_TEXTS.items() if name in names)]
 
 
 def _summary(sections: list[list[str]]) -> list[str]:
@@ -550,11 +570,6 @@ def _picture_of(folder: Path, name: str, start: str) -> list[str]:
     path = folder / f"{name}.png"
     link = Path(os.path.relpath(path, start)).as_posix()
     return ["", f"![{name}]({link})"] if path.is_file() else []
-
-
-def _score(score: dict[str, Any], factor: float = 100) -> str:
-    deviation = score["standard_deviation"]
-    return f"{factor * score['mean']:.2f}" + ("" if deviation is None else f" ± {factor * deviation:.2f}")
 
 
 def _table(rows: list[list[str]]) -> list[str]:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the figures of a document from the results files, so that none is typed by hand.
 
-What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of all files in results/
-that `hf-elmo finetune` wrote, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the files in
-results/speed/ that the benchmarks wrote (`make bench`). The README has both. `<!-- more speed -->` is for the
-benchmarks that it leaves out.
+What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of the tasks that
+`scripts/evidence.py` left in results/evidence/, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the
+files in results/speed/ that the benchmarks wrote (`make bench`). The README has both. `<!-- more speed -->` is for
+the benchmarks that it leaves out.
 
 Examples:
     python scripts/results_table.py README.md results
@@ -19,6 +19,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from hf_elmo.scripts.evidence_parts import NAMES, SYSTEMS, TASKS
+from hf_elmo.scripts.evidence_pictures import score_of
+from hf_elmo.scripts.task_metrics import shown
 
 SIZES = ("small", "original")
 
@@ -65,22 +69,20 @@ def put_between(text: str, name: str, table: str) -> str:
 
 
 def task_table(results: Path) -> str:
-    rows = [_task_row(path) for path in sorted(results.glob("*.json"))]
-    return "\n".join(["| what | figure | file with the command |", "|---|---|---|", *rows])
-
-
-def _task_row(path: Path) -> str:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    metric = content["metric"]
-    summary = content["summary"][metric]
-    deviation = summary["standard_deviation"]
-    spread = "" if deviation is None else f" ± {100 * deviation:.2f}"
-    name = {"f1": "F1", "accuracy": "accuracy"}[metric]
-    with_elmo = next(iter(content["seeds"].values()))["layer_weights"] is not None
-    source = content["dev"].partition(":")[0]
-    what = f"`hf-elmo finetune {content['task']}` on `{source}`, {'with' if with_elmo else 'without'} ELMo"
-    figure = f"{name} {100 * summary['mean']:.2f}{spread} ({len(content['seeds'])} seeds)"
-    return f"| {what} | {figure} | [{path.name}](results/{path.name}) |"
+    """The tasks of the evidence, each without ELMo, with it, and with random weights of the same shape."""
+    lines = [
+        "| task | without ELMo | with ELMo | with random weights | files with the commands |",
+        "|---|---|---|---|---|",
+    ]
+    for task in TASKS:
+        runs = {system: results / "evidence" / task / f"{system}.json" for system in SYSTEMS}
+        contents = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in runs.items()}
+        first = contents[SYSTEMS[0]]
+        metric = {"f1": "F1", "accuracy": "accuracy"}[first["metric"]]
+        figures = " | ".join(shown(score_of(contents[system])) for system in SYSTEMS)
+        files = ", ".join(f"[{path.name}]({path.relative_to(results.parent).as_posix()})" for path in runs.values())
+        lines.append(f"| {NAMES[task]}, {metric} ({len(first['seeds'])} seeds) | {figures} | {files} |")
+    return "\n".join(lines)
 
 
 # --- Speed -----------------------------------------------------------------------------------------------------------

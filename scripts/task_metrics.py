@@ -129,6 +129,12 @@ def mean_and_deviation(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def shown(score: dict[str, Any], factor: float = 100) -> str:
+    """A mean with its standard deviation, if it has one, as a reader sees it: shares in percent."""
+    deviation = score.get("standard_deviation")
+    return f"{factor * score['mean']:.2f}" + ("" if deviation is None else f" ± {factor * deviation:.2f}")
+
+
 def _fraction(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 

@@ -16,7 +16,7 @@ from hf_elmo.conversion.verify import load_exactly
 from hf_elmo.hub import verify_checksums
 from hf_elmo.pretraining_settings import PretrainingSettings
 from hf_elmo.scripts import ship_model as script
-from hf_elmo.scripts.mini_card import RESULTS, PretrainingRun, mini_card
+from hf_elmo.scripts.mini_card import EVIDENCE, RESULTS, PretrainingRun, mini_card
 from hf_elmo.scripts.mini_card import main as write_card
 from hf_elmo.scripts.ship_model import LARGEST_FOLDER, ship_model
 
@@ -64,7 +64,7 @@ def test_the_model_of_this_checkout():
 
 def test_the_card_of_this_checkout_says_what_was_measured():
     """Every figure comes from a file in results/, and the figures are those of the model beside the card."""
-    assert (hf_elmo.ELMO_MINI / "README.md").read_text(encoding="utf-8") == mini_card(ROOT / RESULTS)
+    assert (hf_elmo.ELMO_MINI / "README.md").read_text(encoding="utf-8") == mini_card(ROOT / RESULTS, ROOT / EVIDENCE)
 
 
 def test_what_is_shipped(trained, shipped):
@@ -225,6 +225,19 @@ def test_the_card_tells_the_runs(run):
     ):
         assert part in card
     assert "    - type: perplexity\n      value: 199.75" in card
+
+
+def test_the_card_tells_what_the_layers_know(run, tmp_path):
+    layers = [{"mean": mean, "standard_deviation": 0.001, "values": [mean]} for mean in (0.8, 0.95, 0.93)]
+    probe = {"command": "hf-elmo probe pos elmo-mini", "probe": "pos", "metric": "accuracy", "model": "elmo-mini"}
+    probe |= {"dev": "dev.conllu: 5 words", "systems": {"model": layers}}
+    assert "linear classifier" not in mini_card(run.parent, tmp_path)
+    (tmp_path / "pos").mkdir()
+    (tmp_path / "pos" / "probe.json").write_text(json.dumps(probe))
+    card = mini_card(run.parent, tmp_path)
+    assert "| Parts of speech by a linear classifier | `dev.conllu` | Accuracy of layer 1 | 95.00 ± 0.10 |" in card
+    assert "`pos/probe.json`:\n\n```bash\nhf-elmo probe pos elmo-mini\n```" in card
+    assert "    - type: accuracy\n      value: 0.95" in card
 
 
 def test_a_run_of_one_process_that_came_to_its_end(run):
