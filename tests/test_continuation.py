@@ -79,6 +79,7 @@ def batch_of(tokenizer):
     return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
 
 
+@torch.no_grad()  # frozen or not, by the same way, to the last bit
 def hidden_states(model, tokenizer):
     batch = batch_of(tokenizer)
     encoder = model if isinstance(model, ElmoModel) else model.elmo
