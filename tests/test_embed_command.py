@@ -361,7 +361,13 @@ def test_a_run_that_is_killed_continues(model, tmp_path):
     assert not output.exists()
     embed(model, *arguments, "--resume")
     embed(model, *arguments[:1], "--output", tmp_path / "whole.npz", *arguments[3:])
-    assert output.read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    with np.load(output) as found, np.load(tmp_path / "whole.npz") as whole:
+        assert found.files == whole.files
+        for name in whole.files:  # words kept from other batches differ by rounding on some processors
+            if whole[name].dtype.kind == "f":
+                np.testing.assert_allclose(found[name], whole[name], rtol=0, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(found[name], whole[name])
     assert not parts.exists()
 
 
