@@ -6,10 +6,12 @@
   and the user asked for a cache (`WordCache`).
 - A word is read only as far as it goes (`groups_of_similar_length`), and all convolutions are one matrix product
   (`highest_scores`).
+- A product of a few words with large weights is one for each block of the weights (`linear`): torch gives each thread
+  some of them, and cuts up a single one badly.
 - Both directions are read at once, and so are both halves of many words (`threads.side_by_side`). Those of a few
   short rows go in step (`read_in_step`), as there most of the time is taken by calls.
-- The LSTM loops write into memory that is already there (`read_without_gradient`), or keep only what the gradient
-  needs (`DifferentiableLstm`).
+- The LSTM loops write into memory that is already there (`read_without_gradient`), with large weights in blocks
+  (`_read_in_blocks`), or keep only what the gradient needs (`DifferentiableLstm`).
 
 `with plain_path():` goes without all of this.
 
@@ -45,6 +47,16 @@ FEWEST_FOR_SIGMOID = 2**14
 # Two directions go in step if each step of one has fewer multiplications than this: eight words in a small model. With
 # fewer, calls take most of the time; with more, the products do, and two threads share them out.
 FEWEST_FOR_TWO_DIRECTIONS = 2**22
+# Weights are put in blocks of about this many values, which stay in the processor's cache during a product with them.
+VALUES_PER_BLOCK = 2**18
+# Columns of a block of a linear layer, and the values of weights from which on blocks pay.
+COLUMNS_PER_BLOCK = 256
+FEWEST_VALUES_FOR_LINEAR_BLOCKS = 2**20
+# To put weights of an LSTM in blocks takes as long as a few steps. It pays for weights that are larger than a cache,
+# and not for a few rows.
+FEWEST_VALUES_FOR_BLOCKS = 2**21
+FEWEST_WORDS_FOR_BLOCKS = 80
+FEWEST_ROWS_FOR_BLOCKS = 4
 # Two halves of the words are spelled at once if there are so many: for fewer, reading the weights twice takes longer.
 FEWEST_FOR_TWO_HALVES = 128
 # How many values of each weight a cache of words looks at, to see changes that torch does not count.
@@ -276,6 +288,40 @@ class _HighestScores(torch.autograd.Function):
         return of_characters, of_filters
 
 
+# --- Linear layers ---------------------------------------------------------------------------------------------------
+
+
+def linear(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
+    """What a linear layer makes of inputs (N, I): (N, O)."""
+    if not _linear_blocks_pay(layer, inputs):
+        return layer(inputs)
+    blocks = layer.weight.unflatten(0, (-1, COLUMNS_PER_BLOCK))  # (O / columns, columns, I), in place
+    bias = layer.bias.view(len(blocks), 1, -1)
+    outputs = torch.baddbmm(bias, inputs.expand(len(blocks), -1, -1), blocks.transpose(1, 2))
+    return outputs.transpose(0, 1).flatten(1)
+
+
+def _linear_blocks_pay(layer: torch.nn.Linear, inputs: Tensor) -> bool:
+    return (
+        type(layer).forward is torch.nn.Linear.forward  # and not something that was put in its place
+        and is_as_made(layer)
+        and is_fast(inputs)
+        and inputs.device.type == "cpu"
+        and layer.bias is not None
+        and layer.weight.numel() >= FEWEST_VALUES_FOR_LINEAR_BLOCKS
+        and len(layer.weight) % COLUMNS_PER_BLOCK == 0
+        and not needs_gradient((inputs, layer.weight, layer.bias))
+    )
+
+
+def is_as_made(module: torch.nn.Module) -> bool:
+    """Whether nothing wants to see the calls of a module, and nothing was put in their place."""
+    return (
+        "forward" not in vars(module)  # where Accelerate puts what brings weights from elsewhere
+        and not (module._forward_hooks or module._forward_pre_hooks)
+    )
+
+
 # --- The recurrence --------------------------------------------------------------------------------------------------
 
 
@@ -304,6 +350,22 @@ def read_without_gradient(
     layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
 ) -> LstmResult:
     """One layer of one direction over packed words (N, P), in place: only the outputs of all steps are kept."""
+    read = _read_in_blocks if _blocks_pay(layer, inputs, batch_sizes) else _read_in_rows
+    return read(layer, inputs, batch_sizes, hidden, cell)
+
+
+def _blocks_pay(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
+    return (
+        inputs.device.type == "cpu"
+        and layer.recurrent_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
+        and len(inputs) >= FEWEST_WORDS_FOR_BLOCKS
+        and batch_sizes[0] >= FEWEST_ROWS_FOR_BLOCKS
+    )
+
+
+def _read_in_rows(
+    layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+) -> LstmResult:
     outputs = torch.empty_like(inputs)
     last_hidden, last_cell = hidden.clone(), cell.clone()
     hidden, cell = last_hidden, last_cell  # the cell is overwritten step by step, so that it ends as the last one
@@ -323,6 +385,79 @@ def read_without_gradient(
         start = end
     last_hidden[: len(hidden)] = hidden
     return LstmResult(outputs, last_hidden, last_cell)
+
+
+def _read_in_blocks(
+    layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+) -> LstmResult:
+    """The same with columns in blocks: (rows, columns) is (blocks, rows, width), for weights, gates and cells.
+
+    A large matrix has its rows far apart in memory, and a product with a few rows waits for it most of the time.
+    """
+    width = _width_of_blocks(layer)
+    input_weight, recurrent_weight = (
+        _in_blocks(weight, width).contiguous() for weight in (layer.input_weight, layer.recurrent_weight)
+    )
+    bias = _in_blocks(layer.bias.unsqueeze(0), width)
+    blocks = len(bias)
+
+    outputs = torch.empty_like(inputs)
+    hidden = last_hidden = hidden.clone()
+    cell = _in_blocks(cell, width).clone(memory_format=torch.contiguous_format)  # overwritten step by step
+    values, joined = torch.empty_like(cell), torch.empty_like(cell.transpose(0, 1))
+    pieces = _pieces(batch_sizes)
+    buffer = inputs.new_empty(blocks, max(map(sum, pieces)), width)
+    start = 0
+    for steps in pieces:
+        end = start + sum(steps)
+        words = inputs[start:end].expand(blocks, -1, -1)
+        gates = torch.baddbmm(bias, words, input_weight, out=buffer[:, : end - start])
+        for gate, output in zip(gates.split(steps, dim=1), outputs[start:end].split(steps), strict=True):
+            rows = len(output)
+            if rows < len(hidden):  # the shortest sentences have ended
+                last_hidden[rows : len(hidden)] = hidden[rows:]
+            gate.baddbmm_(hidden[:rows].expand(blocks, -1, -1), recurrent_weight)
+            _step_in_blocks(layer, gate, cell[:, :rows], values[:, :rows], joined[:rows], output)
+            hidden = output
+        start = end
+    last_hidden[: len(hidden)] = hidden
+    return LstmResult(outputs, last_hidden, cell.transpose(0, 1).flatten(1))
+
+
+def _step_in_blocks(
+    layer: LstmWeights, gates: Tensor, cell: Tensor, values: Tensor, joined: Tensor, output: Tensor
+) -> None:
+    """Activates the gates (blocks, rows, width); overwrites `cell` and `values`, both (blocks / 4, rows, width).
+
+    In `joined` (rows, blocks / 4, width) the values are in rows again, and so are they in `output` (rows, P).
+    """
+    input_gate, forget_gate, output_gate, candidate = gates.chunk(4)
+    gates[: 3 * len(cell)].sigmoid_()
+    _tanh(candidate, out=candidate)
+    cell.mul_(forget_gate).add_(torch.mul(input_gate, candidate, out=values))
+    if layer.cell_clip is not None:
+        cell.clamp_(-layer.cell_clip, layer.cell_clip)
+    _tanh(cell, out=values)
+    if layer.projection_weight is None:
+        joined = output.view(joined.shape)
+    torch.mul(values.transpose(0, 1), output_gate.transpose(0, 1), out=joined)
+    if layer.projection_weight is None:
+        return
+    torch.mm(joined.flatten(1), layer.projection_weight, out=output)
+    if layer.projection_clip is not None:
+        output.clamp_(-layer.projection_clip, layer.projection_clip)
+
+
+def _width_of_blocks(layer: LstmWeights) -> int:
+    """The columns of a block: as many as divide the gates, and are not too many."""
+    most = max(VALUES_PER_BLOCK // len(layer.recurrent_weight), 1)
+    parts = -(-layer.cell_size // most)
+    return layer.cell_size // parts if layer.cell_size % parts == 0 else layer.cell_size
+
+
+def _in_blocks(matrix: Tensor, width: int) -> Tensor:
+    """(rows, columns) as (blocks, rows, width)."""
+    return matrix.unflatten(1, (-1, width)).transpose(0, 1)
 
 
 def read_in_step(

@@ -30,6 +30,7 @@ from .fast_paths import (
     FEWEST_FOR_TWO_DIRECTIONS,
     LstmWeights,
     WordCache,
+    is_as_made,
     is_fast,
     needs_gradient,
     read_in_step,
@@ -217,9 +218,7 @@ class ElmoBidirectionalLstm(nn.Module):
     def _is_as_it_was(self) -> bool:
         """Whether the layers are those made here, without anything that wants to see their calls."""
         return all(
-            type(layer) is ElmoLstmLayer
-            and "forward" not in vars(layer)  # where Accelerate puts what brings weights from elsewhere
-            and not (layer._forward_hooks or layer._forward_pre_hooks)
+            type(layer) is ElmoLstmLayer and is_as_made(layer)
             for layer in (*self.forward_layers, *self.backward_layers)
         )
 

@@ -25,6 +25,7 @@ from .fast_paths import (
     is_fast,
     joint_filters,
     joint_filters_pay,
+    linear,
     needs_gradient,
     row_keys,
     shared_word_cache,
@@ -72,8 +73,8 @@ class ElmoHighway(nn.Module):
         self.transform = nn.Linear(size, size)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        gate = torch.sigmoid(self.carry(inputs))
-        return torch.lerp(inputs, torch.relu(self.transform(inputs)), gate)
+        gate = torch.sigmoid(linear(self.carry, inputs))
+        return torch.lerp(inputs, torch.relu(linear(self.transform, inputs)), gate)
 
 
 class ElmoWordEncoder(nn.Module):

@@ -648,6 +648,14 @@ MUTATIONS = [
     Mutation(
         "N8",
         "hf_elmo/fast_paths.py",
+        "    return LstmResult(outputs, last_hidden, cell.transpose(0, 1).flatten(1))\n",
+        "    return LstmResult(outputs, last_hidden, cell.transpose(0, 1).flip(1).flatten(1))\n",
+        ("tests/test_fast_paths.py::test_the_same_vectors",),
+        "the blocks of the cells are put together in the wrong order",
+    ),
+    Mutation(
+        "N8",
+        "hf_elmo/fast_paths.py",
         "    return outputs, hidden, cell\n\n\nclass _WeightsOfBoth",
         "    return outputs, hidden, cell.flip(0)\n\n\nclass _WeightsOfBoth",
         ("tests/test_model_properties.py::test_any_pieces_of_the_forward_direction",),
@@ -689,6 +697,22 @@ MUTATIONS = [
         "            room = WORDS_PER_PIECE - size\n            size = min(size, WORDS_PER_PIECE)\n",
         ("tests/test_fast_paths.py::test_more_words_than_a_piece_or_a_chunk_holds",),
         "of a step that is larger than a piece, only so much is read",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/fast_paths.py",
+        "        words = inputs[start:end].expand(blocks, -1, -1)\n",
+        "        words = inputs[: end - start].expand(blocks, -1, -1)\n",
+        ("tests/test_fast_paths.py::test_more_words_than_a_piece_or_a_chunk_holds",),
+        "with weights in blocks, the first piece is read again and again",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/fast_paths.py",
+        "    bias = layer.bias.view(len(blocks), 1, -1)\n",
+        "    bias = layer.bias.view(len(blocks), 1, -1).flip(0)\n",
+        ("tests/test_fast_paths.py::test_a_linear_layer_in_blocks",),
+        "the blocks of a linear layer have the bias of each other",
     ),
     Mutation(
         "N9",

@@ -65,13 +65,33 @@ def either_tanh(request, monkeypatch) -> None:
         monkeypatch.setattr(fast_paths, "FEWEST_FOR_SIGMOID", 0)
 
 
-@pytest.fixture(params=["in step", "one after the other"])
+@pytest.fixture(params=["in step", "one after the other", "in blocks"])
 def either_order(request, monkeypatch) -> Iterator[None]:
-    """Both directions of small batches go in step; those of large ones do not."""
+    """Both directions of small batches go in step; those of large ones do not, with large weights in blocks."""
     if request.param != "in step":
         monkeypatch.setattr(modeling_elmo, "FEWEST_FOR_TWO_DIRECTIONS", 0)
+    if request.param == "in blocks":
+        for name in ("VALUES", "WORDS", "ROWS"):
+            monkeypatch.setattr(fast_paths, f"FEWEST_{name}_FOR_BLOCKS", 1)
+        monkeypatch.setattr(fast_paths, "VALUES_PER_BLOCK", 32)
+        monkeypatch.setattr(fast_paths, "_read_in_rows", None)
     with one_thread():
         yield
+
+
+@pytest.fixture
+def linear_in_blocks(monkeypatch) -> list[torch.Size]:
+    """Small layers take the way of large ones; what it gives has the shapes that are in the list."""
+    monkeypatch.setattr(fast_paths, "FEWEST_VALUES_FOR_LINEAR_BLOCKS", 1)
+    monkeypatch.setattr(fast_paths, "COLUMNS_PER_BLOCK", 4)
+    multiply, shapes = torch.baddbmm, []
+
+    def watched(*tensors: torch.Tensor, **options) -> torch.Tensor:
+        shapes.append(multiply(*tensors, **options).shape)
+        return multiply(*tensors, **options)
+
+    monkeypatch.setattr(torch, "baddbmm", watched)
+    return shapes
 
 
 # --- The whole model -------------------------------------------------------------------------------------------------
@@ -137,6 +157,83 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
             plain = results(model, character_ids=characters)
     for found, expected in zip(fast, plain, strict=True):
         assert_close(found, expected, **CLOSE)
+
+
+# --- Blocks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.parametrize("words", [1, 2, 9])
+def test_a_linear_layer_in_blocks(linear_in_blocks, words):
+    layer = torch.nn.Linear(6, 12).requires_grad_(False)
+    inputs = torch.randn(words, 6)
+    assert_close(fast_paths.linear(layer, inputs), layer(inputs), **CLOSE)
+    assert linear_in_blocks == [(3, words, 4)]
+
+
+@pytest.mark.usefixtures("linear_in_blocks")
+def test_highways_in_blocks():
+    model = random_model(tiny_config(char_cnn_filters=[[1, 4], [2, 8]], num_highway_layers=2))
+    with torch.no_grad(), one_thread():
+        fast = results(model, **inputs_for(model))
+        with plain_path():
+            plain = results(model, **inputs_for(model))
+    for found, expected in zip(fast, plain, strict=True):
+        assert_close(found, expected, **CLOSE)
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(inputs)
+
+
+@pytest.mark.parametrize(
+    "change", ["a gradient", "a hook", "another forward", "another class", "no bias", "no blocks", "half", "plain"]
+)
+def test_linear_layers_that_are_called_as_they_are(linear_in_blocks, change):
+    kind = Doubled if change == "another class" else torch.nn.Linear
+    layer = kind(6, 10 if change == "no blocks" else 12, bias=change != "no bias")
+    layer.requires_grad_(change == "a gradient")
+    inputs = torch.randn(2, 6)
+    if change == "a hook":
+        layer.register_forward_hook(lambda module, given, found: found + 1)
+    if change == "another forward":
+        layer.forward = lambda given: given.new_ones(2, 12)
+    if change == "half":
+        layer, inputs = layer.bfloat16(), inputs.bfloat16()
+    expected = layer(inputs)
+    if change == "plain":
+        with plain_path():
+            found = fast_paths.linear(layer, inputs)
+    else:
+        found = fast_paths.linear(layer, inputs)
+    assert torch.equal(found, expected)
+    assert found.requires_grad == (change == "a gradient")
+    assert linear_in_blocks == []
+
+
+@pytest.mark.parametrize(
+    ("cell_size", "values", "width"), [(16, 8 * 16, 16), (16, 8 * 4, 4), (16, 8 * 5, 4), (7, 8 * 3, 7), (5, 1, 1)]
+)
+def test_blocks_are_equal_parts_of_a_gate(cell_size, values, width, monkeypatch):
+    """As wide as they may be for so many values in 8 rows; a gate that has no such parts is one block."""
+    monkeypatch.setattr(fast_paths, "VALUES_PER_BLOCK", values)
+    weight = torch.randn(8, 4 * cell_size)
+    layer = fast_paths.LstmWeights(weight, weight, weight[0], None, None, None)
+    assert fast_paths._width_of_blocks(layer) == width
+    blocks = fast_paths._in_blocks(weight, width)
+    assert blocks.shape == (4 * cell_size // width, 8, width)
+    assert torch.equal(blocks[1], weight[:, width : 2 * width])
+
+
+@pytest.mark.parametrize("name", ["original", "one row", "a few words", "a small model"])
+def test_blocks_are_for_many_words_and_large_weights(name):
+    sizes = {"original": [4] * 20, "one row": [1] * 80, "a few words": [4] * 19, "a small model": [32] * 20}[name]
+    shape = (128, 4096) if name == "a small model" else (512, 16384)
+    weight = torch.empty(shape, device="meta")
+    layer = fast_paths.LstmWeights(weight, weight, weight[0], None, None, None)
+    inputs = torch.empty(sum(sizes), 1)
+    assert fast_paths._blocks_pay(layer, inputs, sizes) == (name == "original")
 
 
 @pytest.mark.parametrize("watch", ["register_forward_hook", "register_forward_pre_hook"])
