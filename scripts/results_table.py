@@ -207,11 +207,11 @@ Benchmarks = dict[str, Callable[[dict[str, Any]], Iterator[SpeedRow]]]
 
 BENCHMARKS: Benchmarks = {
     "inference": _inference,
-    "quantization": _quantization,
     "training": _training,
 }
 MORE_BENCHMARKS: Benchmarks = {
     "loading": _loading,
+    "quantization": _quantization,
     "scaling": _scaling,
     "tokenizer": _tokenizer,
     "onnx": _onnx,
