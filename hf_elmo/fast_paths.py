@@ -57,6 +57,8 @@ FEWEST_VALUES_FOR_LINEAR_BLOCKS = 2**20
 FEWEST_VALUES_FOR_BLOCKS = 2**21
 FEWEST_WORDS_FOR_BLOCKS = 80
 FEWEST_ROWS_FOR_BLOCKS = 4
+# The outputs before the projection are summed in parts of so many values, which round less than one long sum.
+VALUES_PER_SUM = 512
 # Two halves of the words are spelled at once if there are so many: for fewer, reading the weights twice takes longer.
 FEWEST_FOR_TWO_HALVES = 128
 # How many values of each weight a cache of words looks at, to see changes that torch does not count.
@@ -404,7 +406,7 @@ def _read_in_blocks(
     outputs = torch.empty_like(inputs)
     hidden = last_hidden = hidden.clone()
     cell = _in_blocks(cell, width).clone(memory_format=torch.contiguous_format)  # overwritten step by step
-    values, joined = torch.empty_like(cell), torch.empty_like(cell.transpose(0, 1))
+    values = torch.empty_like(cell)
     pieces = _pieces(batch_sizes)
     buffer = inputs.new_empty(blocks, max(map(sum, pieces)), width)
     start = 0
@@ -417,19 +419,17 @@ def _read_in_blocks(
             if rows < len(hidden):  # the shortest sentences have ended
                 last_hidden[rows : len(hidden)] = hidden[rows:]
             gate.baddbmm_(hidden[:rows].expand(blocks, -1, -1), recurrent_weight)
-            _step_in_blocks(layer, gate, cell[:, :rows], values[:, :rows], joined[:rows], output)
+            _step_in_blocks(layer, gate, cell[:, :rows], values[:, :rows], output)
             hidden = output
         start = end
     last_hidden[: len(hidden)] = hidden
     return LstmResult(outputs, last_hidden, cell.transpose(0, 1).flatten(1))
 
 
-def _step_in_blocks(
-    layer: LstmWeights, gates: Tensor, cell: Tensor, values: Tensor, joined: Tensor, output: Tensor
-) -> None:
+def _step_in_blocks(layer: LstmWeights, gates: Tensor, cell: Tensor, values: Tensor, output: Tensor) -> None:
     """Activates the gates (blocks, rows, width); overwrites `cell` and `values`, both (blocks / 4, rows, width).
 
-    In `joined` (rows, blocks / 4, width) the values are in rows again, and so are they in `output` (rows, P).
+    The `output` (rows, P) has no blocks.
     """
     input_gate, forget_gate, output_gate, candidate = gates.chunk(4)
     gates[: 3 * len(cell)].sigmoid_()
@@ -437,15 +437,18 @@ def _step_in_blocks(
     cell.mul_(forget_gate).add_(torch.mul(input_gate, candidate, out=values))
     if layer.cell_clip is not None:
         cell.clamp_(-layer.cell_clip, layer.cell_clip)
-    _tanh(cell, out=values)
+    _tanh(cell, out=values).mul_(output_gate)
     if layer.projection_weight is None:
-        joined = output.view(joined.shape)
-    torch.mul(values.transpose(0, 1), output_gate.transpose(0, 1), out=joined)
-    if layer.projection_weight is None:
+        output.unflatten(1, (len(values), -1)).copy_(values.transpose(0, 1))
         return
-    torch.mm(joined.flatten(1), layer.projection_weight, out=output)
+    _sum_of_products(values, layer.projection_weight, out=output)
     if layer.projection_clip is not None:
         output.clamp_(-layer.projection_clip, layer.projection_clip)
+
+
+def _sum_of_products(parts: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+    """Parts of the rows (parts, rows, width) times those of the weight (parts x width, P), summed to (rows, P)."""
+    return torch.sum(torch.bmm(parts, weight.unflatten(0, (len(parts), -1))), dim=0, out=out)
 
 
 def _width_of_blocks(layer: LstmWeights) -> int:
@@ -588,7 +591,11 @@ def _step(
     if layer.projection_weight is None:
         _tanh(new_cell, out=output).mul_(output_gate)
         return
-    torch.mm(_tanh(new_cell, out=values).mul_(output_gate), layer.projection_weight, out=output)
+    _tanh(new_cell, out=values).mul_(output_gate)
+    if cell_size > VALUES_PER_SUM and cell_size % VALUES_PER_SUM == 0:
+        _sum_of_products(_in_blocks(values, VALUES_PER_SUM), layer.projection_weight, out=output)
+    else:
+        torch.mm(values, layer.projection_weight, out=output)
     if layer.projection_clip is not None:
         output.clamp_(-layer.projection_clip, layer.projection_clip)
 

@@ -717,6 +717,14 @@ MUTATIONS = [
     Mutation(
         "N9",
         "hf_elmo/fast_paths.py",
+        "weight.unflatten(0, (len(parts), -1))), dim=0, out=out)",
+        "weight.unflatten(0, (len(parts), -1)).flip(0)), dim=0, out=out)",
+        ("tests/test_fast_paths.py::test_the_same_vectors",),
+        "the parts of a sum are multiplied by the weights of each other",
+    ),
+    Mutation(
+        "N9",
+        "hf_elmo/fast_paths.py",
         "            if step is None or gates_of_input.shape[1] < rows:",
         "            if step is None:",
         ("tests/test_fast_paths.py::test_the_same_vectors",),

@@ -70,6 +70,7 @@ def either_order(request, monkeypatch) -> Iterator[None]:
     """Both directions of small batches go in step; those of large ones do not, with large weights in blocks."""
     if request.param != "in step":
         monkeypatch.setattr(modeling_elmo, "FEWEST_FOR_TWO_DIRECTIONS", 0)
+        monkeypatch.setattr(fast_paths, "VALUES_PER_SUM", 4)
     if request.param == "in blocks":
         for name in ("VALUES", "WORDS", "ROWS"):
             monkeypatch.setattr(fast_paths, f"FEWEST_{name}_FOR_BLOCKS", 1)
