@@ -26,20 +26,11 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
-from .fast_paths import (
-    FEWEST_FOR_TWO_DIRECTIONS,
-    LstmWeights,
-    WordCache,
-    is_as_made,
-    is_fast,
-    needs_gradient,
-    read_in_step,
-    read_with_gradient,
-    read_without_gradient,
-)
+from .fast_paths import FEWEST_FOR_TWO_DIRECTIONS, WordCache, is_fast, needs_gradient
 from .modeling_elmo_words import ElmoCarry, ElmoCharacterEmbedding, ElmoWordEmbedding, ElmoWordEncoder
 from .packing import ElmoState, PackedWords, has_boundaries, put_back, with_boundaries
 from .padded import LAYER_NORM_EPSILON, read_padded
+from .recurrence import LstmWeights, read_with_gradient, read_without_gradient
 from .threads import is_worth_two, side_by_side
 
 # Names of what is stored of the state that sentences start from.
@@ -186,10 +177,7 @@ class ElmoBidirectionalLstm(nn.Module):
             reverse = words[packing.reverse]
             return self.read(self.backward_layers, reverse, packing.batch_sizes, hidden_backward, cell_backward)
 
-        way = self._way_of_both(words, packing, state)
-        if way == "in step":
-            forward_read, backward_read = self._read_in_step(words, packing, state)
-        elif way == "at once":
+        if self._are_read_at_once(words, packing, state):
             forward_read, backward_read = side_by_side(read_forward, read_backward)
         else:
             forward_read, backward_read = read_forward(), read_backward()
@@ -204,39 +192,15 @@ class ElmoBidirectionalLstm(nn.Module):
             cell=torch.cat([forward_cell, backward_cell], dim=2),
         )
 
-    def _way_of_both(self, words: Tensor, packing: PackedWords, state: ElmoState) -> str:
-        """How both directions are read fastest; random numbers for dropout have to come in order."""
-        if not is_fast(words) or (self.training and self.dropout.p > 0):
-            return "in turn"
-        if needs_gradient((words, *state, *self.parameters())):
-            return "in turn"
+    def _are_read_at_once(self, words: Tensor, packing: PackedWords, state: ElmoState) -> bool:
+        """Whether both directions are; random numbers for dropout have to come in order."""
         multiplications = max(packing.batch_sizes, default=0) * self.multiplications_per_word
-        if multiplications < FEWEST_FOR_TWO_DIRECTIONS:
-            return "in step" if self._is_as_it_was() else "in turn"
-        return "at once" if is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS) else "in turn"
-
-    def _is_as_it_was(self) -> bool:
-        """Whether the layers are those made here, without anything that wants to see their calls."""
-        return all(
-            type(layer) is ElmoLstmLayer and is_as_made(layer)
-            for layer in (*self.forward_layers, *self.backward_layers)
+        return (
+            is_fast(words)
+            and not (self.training and self.dropout.p > 0)
+            and not needs_gradient((words, *state, *self.parameters()))
+            and is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS)
         )
-
-    def _read_in_step(self, words: Tensor, packing: PackedWords, state: ElmoState) -> Any:
-        """What `read` gives for each direction."""
-        hidden, cell = (torch.stack(part.chunk(2, dim=2), dim=1) for part in state)  # (L, 2, B, P), (L, 2, B, H)
-        inputs = torch.stack([words, words[packing.reverse]])  # (2, N, P)
-        layers, states = [], []
-        for number, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
-            weights = [cast(ElmoLstmLayer, layer).weights() for layer in pair]
-            outputs, *last = read_in_step(weights, inputs, packing.batch_sizes, hidden[number], cell[number])
-            if self.use_skip_connections and number > 0:
-                outputs = outputs + inputs
-            layers.append(outputs)
-            states.append(last)
-            inputs = outputs
-        last_hidden, last_cell = (torch.stack(parts, dim=1) for parts in zip(*states, strict=True))  # (2, L, B, ...)
-        return [([layer[way] for layer in layers], last_hidden[way], last_cell[way]) for way in range(2)]
 
     def read(
         self, stack: nn.ModuleList, words: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor

@@ -18,10 +18,13 @@ from .configuration_elmo import ElmoConfig
 from .fast_paths import (
     FEWEST_FOR_TWO_HALVES,
     WordCache,
+    character_scores,
     different_rows,
+    few_characters,
     fingerprint,
     groups_of_similar_length,
     highest_scores,
+    highest_sums,
     is_fast,
     joint_filters,
     joint_filters_pay,
@@ -163,12 +166,11 @@ class ElmoWordEncoder(nn.Module):
         return torch.stack(cast(list[Tensor], known))
 
     def _encode_different(self, ids: Tensor) -> Tensor:
-        weights = [cast(nn.Conv1d, convolution).weight for convolution in self.convolutions]
-        filters = joint_filters(weights) if joint_filters_pay(weights) else None
+        highest = self._way_to_the_highest(ids[:, 1:] if self.word_input == "both" else ids)
         bias = torch.cat([cast(Tensor, convolution.bias) for convolution in self.convolutions])
 
         def convolve(characters: Tensor) -> Tensor:
-            return self._convolve_by_length(characters, filters, bias)
+            return self._convolve_by_length(characters, highest, bias)
 
         def encode(ids: Tensor) -> Tensor:
             return torch.cat([self._encode(chunk, convolve) for chunk in ids.split(WORDS_PER_CHUNK)])
@@ -180,7 +182,24 @@ class ElmoWordEncoder(nn.Module):
         words[::2], words[1::2] = halves
         return words
 
-    def _convolve_by_length(self, characters: Tensor, filters: Tensor | None, bias: Tensor) -> Tensor:
+    def _way_to_the_highest(self, characters: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """What makes of some of these words (U, C) the maximum of each filter (U, F), if all can be had at once."""
+        weights = [cast(nn.Conv1d, convolution).weight for convolution in self.convolutions]
+        if not joint_filters_pay(weights):
+            return None
+        filters = joint_filters(weights)
+        widest = max(weight.shape[2] for weight in weights)
+        different = None if needs_gradient(self.parameters()) else few_characters(characters, places=widest)
+        if different is None:
+            return lambda read: highest_scores(self.embedding(read), filters)
+        scores = character_scores(self.embedding(different), filters)
+        rows = different.new_zeros(int(different[-1]) + 1)
+        rows[different] = torch.arange(len(different))
+        return lambda read: highest_sums(rows[read], scores)
+
+    def _convolve_by_length(
+        self, characters: Tensor, highest: Callable[[Tensor], Tensor] | None, bias: Tensor
+    ) -> Tensor:
         """As `_convolve`, without the padding that a word has beyond one window that is nothing but padding.
 
         All such windows are the same, so one is enough for the maximum. A word too long to have one is read whole.
@@ -191,10 +210,10 @@ class ElmoWordEncoder(nn.Module):
         for group in groups:
             columns = group.length + widest
             read = characters[group.words, :columns]
-            if filters is None or columns > characters.shape[1]:
+            if highest is None or columns > characters.shape[1]:
                 features.append(self._convolve(read))
             else:
-                features.append(highest_scores(self.embedding(read), filters) + bias)
+                features.append(highest(read) + bias)
         order = torch.cat([group.words for group in groups])
         return torch.cat(features).index_select(0, order.argsort())
 

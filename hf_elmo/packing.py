@@ -199,7 +199,7 @@ class PackedWords:
 
 def put_back(packed: Tensor, positions: Tensor, rows: int, columns: int) -> Tensor:
     """(N, D) to (B, T, D): each row at its position in the flattened batch, zeros elsewhere."""
-    padded = packed.new_zeros(rows * columns, packed.shape[1]).index_copy(0, positions, packed)
+    padded = packed.new_zeros(rows * columns, packed.shape[1]).index_copy_(0, positions, packed)
     return padded.view(rows, columns, packed.shape[1])
 
 

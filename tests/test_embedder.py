@@ -140,18 +140,13 @@ def test_a_long_document_in_pieces_is_the_whole_one(tiny, layers):
 
 def test_a_document_in_pieces_never_gives_the_model_more_words_than_the_budget(tiny, monkeypatch):
     sizes = []
-    read, read_in_step = tiny.model.bilstm.read, tiny.model.bilstm._read_in_step
+    read = tiny.model.bilstm.read
 
     def counted(stack, words, *arguments):
         sizes.append(len(words))
         return read(stack, words, *arguments)
 
-    def counted_in_step(words, *arguments):
-        sizes.extend([len(words)] * 2)
-        return read_in_step(words, *arguments)
-
     monkeypatch.setattr(tiny.model.bilstm, "read", counted)
-    monkeypatch.setattr(tiny.model.bilstm, "_read_in_step", counted_in_step)
     documents = [["word"] * length for length in (1000, 998, 300, 1)]
     expected = one_by_one(tiny.model, documents)
     sizes.clear()

@@ -1,6 +1,7 @@
 """The fast paths beside the plain one, forward and backward."""
 
 import copy
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -17,15 +18,16 @@ from hf_elmo import (
     fast_paths,
     modeling_elmo,
     modeling_elmo_words,
+    recurrence,
 )
 from hf_elmo.fast_paths import (
-    DifferentiableLstm,
     WordCache,
     different_rows,
     groups_of_similar_length,
     highest_scores,
     plain_path,
 )
+from hf_elmo.recurrence import DifferentiableLstm
 from hf_elmo.threads import one_thread
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}  # values without clips are larger than 1, and round in proportion
@@ -60,31 +62,44 @@ def gradients(model, inputs) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(params=["its own tanh", "tanh by way of the sigmoid"])
 def either_tanh(request, monkeypatch) -> None:
-    """Small batches and large ones take another way to the tanh."""
+    """Large batches take another way to the tanh, on some processors."""
+    monkeypatch.setattr(recurrence, "FEWEST_FOR_SIGMOID", 2**62)
     if request.param != "its own tanh":
-        monkeypatch.setattr(fast_paths, "FEWEST_FOR_SIGMOID", 0)
+        monkeypatch.setattr(recurrence, "FEWEST_FOR_SIGMOID", 0)
 
 
-@pytest.fixture(params=["in step", "one after the other", "in blocks"])
-def either_order(request, monkeypatch) -> Iterator[None]:
-    """Both directions of small batches go in step; those of large ones do not, with large weights in blocks."""
-    if request.param != "in step":
-        monkeypatch.setattr(modeling_elmo, "FEWEST_FOR_TWO_DIRECTIONS", 0)
-        monkeypatch.setattr(fast_paths, "VALUES_PER_SUM", 4)
+@pytest.fixture(params=["as it is", "in parts", "in blocks", "by Python"])
+def either_way(request, monkeypatch) -> Iterator[None]:
+    """Many values are summed in parts, large weights are put in blocks, and some day torch has no TorchScript."""
+    if request.param == "in parts":
+        monkeypatch.setattr(recurrence, "VALUES_PER_SUM", 4)
     if request.param == "in blocks":
         for name in ("VALUES", "WORDS", "ROWS"):
-            monkeypatch.setattr(fast_paths, f"FEWEST_{name}_FOR_BLOCKS", 1)
-        monkeypatch.setattr(fast_paths, "VALUES_PER_BLOCK", 32)
-        monkeypatch.setattr(fast_paths, "_read_in_rows", None)
+            monkeypatch.setattr(recurrence, f"FEWEST_{name}_FOR_BLOCKS", 1)
+        monkeypatch.setattr(recurrence, "VALUES_PER_BLOCK", 32)
+        monkeypatch.setattr(recurrence, "_Rows", None)
+    if request.param == "by Python":
+        monkeypatch.setattr(torch.jit, "script", None)
+        for name in ("_go_by_rows", "_go_by_blocks"):
+            monkeypatch.setattr(recurrence, name, recurrence._WithoutPython(getattr(recurrence, name).function))
     with one_thread():
         yield
+
+
+@pytest.fixture(params=["products", "sums"])
+def either_scores(request, monkeypatch) -> None:
+    """Of many words, windows of characters are scored by sums of what each character adds."""
+    if request.param == "sums":
+        monkeypatch.setattr(fast_paths, "FEWEST_WORDS_FOR_CHARACTER_SCORES", 1)
+        monkeypatch.setattr(fast_paths, "CHARACTERS_PER_SCORE", 1)
 
 
 @pytest.fixture
 def linear_in_blocks(monkeypatch) -> list[torch.Size]:
     """Small layers take the way of large ones; what it gives has the shapes that are in the list."""
     monkeypatch.setattr(fast_paths, "FEWEST_VALUES_FOR_LINEAR_BLOCKS", 1)
-    monkeypatch.setattr(fast_paths, "COLUMNS_PER_BLOCK", 4)
+    monkeypatch.setattr(fast_paths, "ROWS_PER_BLOCK", 4)
+    monkeypatch.setattr(fast_paths, "WORDS_FOR_LINEAR_BLOCKS", range(1, 10))
     multiply, shapes = torch.baddbmm, []
 
     def watched(*tensors: torch.Tensor, **options) -> torch.Tensor:
@@ -99,7 +114,7 @@ def linear_in_blocks(monkeypatch) -> list[torch.Size]:
 
 
 @pytest.mark.promise("N9")
-@pytest.mark.usefixtures("either_tanh", "either_order")
+@pytest.mark.usefixtures("either_tanh", "either_way", "either_scores")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_same_vectors(name):
     model = random_model(tiny_config(**CONFIGS[name]))
@@ -139,7 +154,7 @@ def test_the_same_gradients_in_single_precision():
 
 
 @pytest.mark.promise("N9")
-@pytest.mark.usefixtures("either_order")
+@pytest.mark.usefixtures("either_way")
 def test_more_words_than_a_piece_or_a_chunk_holds():
     """Rows of many lengths, a step that alone is more than a piece, and more different words than a chunk."""
     model = random_model(tiny_config(num_highway_layers=1))
@@ -151,13 +166,26 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
         for row, sentence in enumerate(words)
     ]
     characters = batch_to_ids(sentences)
-    assert sum(map(len, sentences)) > 2 * modeling_elmo_words.WORDS_PER_CHUNK > rows > fast_paths.WORDS_PER_PIECE
+    assert sum(map(len, sentences)) > 2 * modeling_elmo_words.WORDS_PER_CHUNK > rows > recurrence.WORDS_PER_PIECE
     with torch.no_grad():
         fast = results(model, character_ids=characters)
         with plain_path():
             plain = results(model, character_ids=characters)
     for found, expected in zip(fast, plain, strict=True):
         assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript ends with Python 3.13")
+def test_torch_runs_the_steps_by_itself(recwarn):
+    for steps in (recurrence._go_by_rows, recurrence._go_by_blocks):
+        assert isinstance(recurrence._WithoutPython(steps.function)._scripted(), torch.jit.ScriptFunction)
+    assert not recwarn
+
+
+def test_python_runs_the_steps_where_torch_cannot(monkeypatch):
+    monkeypatch.delattr(torch.jit, "script")
+    steps = recurrence._go_by_rows.function
+    assert recurrence._WithoutPython(steps)._scripted() is steps
 
 
 # --- Blocks ----------------------------------------------------------------------------------------------------------
@@ -169,7 +197,7 @@ def test_a_linear_layer_in_blocks(linear_in_blocks, words):
     layer = torch.nn.Linear(6, 12).requires_grad_(False)
     inputs = torch.randn(words, 6)
     assert_close(fast_paths.linear(layer, inputs), layer(inputs), **CLOSE)
-    assert linear_in_blocks == [(3, words, 4)]
+    assert linear_in_blocks == [(3, 4, words)]
 
 
 @pytest.mark.usefixtures("linear_in_blocks")
@@ -189,13 +217,24 @@ class Doubled(torch.nn.Linear):
 
 
 @pytest.mark.parametrize(
-    "change", ["a gradient", "a hook", "another forward", "another class", "no bias", "no blocks", "half", "plain"]
+    "change",
+    [
+        "a gradient",
+        "a hook",
+        "another forward",
+        "another class",
+        "no bias",
+        "no blocks",
+        "many words",
+        "half",
+        "plain",
+    ],
 )
 def test_linear_layers_that_are_called_as_they_are(linear_in_blocks, change):
     kind = Doubled if change == "another class" else torch.nn.Linear
     layer = kind(6, 10 if change == "no blocks" else 12, bias=change != "no bias")
     layer.requires_grad_(change == "a gradient")
-    inputs = torch.randn(2, 6)
+    inputs = torch.randn(10 if change == "many words" else 2, 6)
     if change == "a hook":
         layer.register_forward_hook(lambda module, given, found: found + 1)
     if change == "another forward":
@@ -218,11 +257,11 @@ def test_linear_layers_that_are_called_as_they_are(linear_in_blocks, change):
 )
 def test_blocks_are_equal_parts_of_a_gate(cell_size, values, width, monkeypatch):
     """As wide as they may be for so many values in 8 rows; a gate that has no such parts is one block."""
-    monkeypatch.setattr(fast_paths, "VALUES_PER_BLOCK", values)
+    monkeypatch.setattr(recurrence, "VALUES_PER_BLOCK", values)
     weight = torch.randn(8, 4 * cell_size)
-    layer = fast_paths.LstmWeights(weight, weight, weight[0], None, None, None)
-    assert fast_paths._width_of_blocks(layer) == width
-    blocks = fast_paths._in_blocks(weight, width)
+    layer = recurrence.LstmWeights(weight, weight, weight[0], None, None, None)
+    assert recurrence._width_of_blocks(layer) == width
+    blocks = recurrence._in_blocks(weight, width)
     assert blocks.shape == (4 * cell_size // width, 8, width)
     assert torch.equal(blocks[1], weight[:, width : 2 * width])
 
@@ -232,14 +271,13 @@ def test_blocks_are_for_many_words_and_large_weights(name):
     sizes = {"original": [4] * 20, "one row": [1] * 80, "a few words": [4] * 19, "a small model": [32] * 20}[name]
     shape = (128, 4096) if name == "a small model" else (512, 16384)
     weight = torch.empty(shape, device="meta")
-    layer = fast_paths.LstmWeights(weight, weight, weight[0], None, None, None)
+    layer = recurrence.LstmWeights(weight, weight, weight[0], None, None, None)
     inputs = torch.empty(sum(sizes), 1)
-    assert fast_paths._blocks_pay(layer, inputs, sizes) == (name == "original")
+    assert recurrence._blocks_pay(layer, inputs, sizes) == (name == "original")
 
 
 @pytest.mark.parametrize("watch", ["register_forward_hook", "register_forward_pre_hook"])
 def test_a_hook_of_a_layer_is_called(watch):
-    """Directions that go in step pass the calls of their layers by, so they do not where somebody looks on."""
     model, calls = random_model(), []
     layer = model.bilstm.backward_layers[1]
     hook = getattr(layer, watch)(lambda *_: calls.append(1))
@@ -323,7 +361,6 @@ def test_other_precisions_and_autocast_go_the_plain_way(monkeypatch, dtype):
 
     model = random_model()
     monkeypatch.setattr(modeling_elmo_words, "different_rows", refuse)
-    monkeypatch.setattr(modeling_elmo, "read_in_step", refuse)
     monkeypatch.setattr(modeling_elmo, "read_without_gradient", refuse)
     monkeypatch.setattr(modeling_elmo, "read_with_gradient", refuse)
     inputs = inputs_for(model)
@@ -336,6 +373,32 @@ def test_other_precisions_and_autocast_go_the_plain_way(monkeypatch, dtype):
     with pytest.raises(AssertionError, match="fast path was taken"):
         model(**inputs)
     model.to(dtype)(**inputs)
+
+
+@pytest.mark.parametrize("name", ["many words", "a few words", "many characters"])
+def test_characters_are_scored_once_if_there_are_few_in_many_words(name):
+    ids = torch.arange(96) % 48 + 3
+    words = ids[: 95 if name == "a few words" else 96].unsqueeze(1).expand(-1, 50).clone()
+    if name == "many characters":  # 48 others make 96, for each of which a window has four places
+        words[:48, 0] = torch.arange(48) + 100
+    found = fast_paths.few_characters(words, places=4)
+    assert (found is not None) == (name == "many words")
+    if found is not None:
+        assert found.tolist() == list(range(3, 51))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_many_words_are_scored_by_sums_without_a_gradient(gradient, monkeypatch):
+    model, calls, sums = random_model(), [], modeling_elmo_words.highest_sums
+    monkeypatch.setattr(modeling_elmo_words, "highest_sums", lambda *given: calls.append(1) or sums(*given))
+    sentences = [[f"word{row}{place}" for place in range(10)] for row in range(12)]
+    with torch.set_grad_enabled(gradient), one_thread():
+        found = results(model, character_ids=batch_to_ids(sentences))
+        assert bool(calls) != gradient
+        with plain_path():
+            expected = results(model, character_ids=batch_to_ids(sentences))
+    for fast, plain in zip(found, expected, strict=True):
+        assert_close(fast, plain, **CLOSE)
 
 
 def test_the_switch_goes_back_after_an_error():

@@ -122,18 +122,13 @@ def test_unknown_words_only_if_allowed(tokenizer, model):
 
 def test_each_word_is_read_once(tokenizer, model, monkeypatch):
     steps = []
-    read, read_in_step = ElmoBidirectionalLstm.read, ElmoBidirectionalLstm._read_in_step
+    read = ElmoBidirectionalLstm.read
 
     def watched(self, stack, words, batch_sizes, hidden, cell):
         steps.append((stack is self.forward_layers, len(words)))
         return read(self, stack, words, batch_sizes, hidden, cell)
 
-    def watched_in_step(self, words, packing, state):
-        steps.extend([(True, len(words)), (False, len(words))])
-        return read_in_step(self, words, packing, state)
-
     monkeypatch.setattr(ElmoBidirectionalLstm, "read", watched)
-    monkeypatch.setattr(ElmoBidirectionalLstm, "_read_in_step", watched_in_step)
     (sample,) = model.sample(tokenizer, "The cat sat", max_words=20, top_k=1)
     prompt, after = steps[:2], steps[2:]
     assert prompt == [(True, 4), (False, 4)]  # <S> and the prompt, once by each direction

@@ -1,0 +1,484 @@
+# Copyright 2026 The hf-elmo authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of an LSTM layer, fast: the arithmetic of `ElmoLstmLayer`, forward and backward.
+
+Without a gradient, the loop writes into memory that is already there, and torch runs it without Python; large weights
+are put in blocks (`_Blocks`). With a gradient, only what that needs is kept (`DifferentiableLstm`).
+
+Shapes as in modeling_elmo.py; moreover n words of a piece, and rows: the sentences that a step reads.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .threads import lock_of
+
+# The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
+# cache when their step comes.
+WORDS_PER_PIECE = 256
+# From so many values on, a tanh by way of the sigmoid is faster on a CPU without AVX-512, where it takes half of the
+# time for the rows of a large batch. With it, torch's own is faster.
+FEWEST_FOR_SIGMOID = 2**62 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 2**14
+# Weights are put in blocks of about this many values, which stay in the processor's cache during a product with them.
+VALUES_PER_BLOCK = 2**18
+# To put weights in blocks takes as long as a few steps. It pays for weights that are larger than a cache, and not for
+# a few rows.
+FEWEST_VALUES_FOR_BLOCKS = 2**21
+FEWEST_WORDS_FOR_BLOCKS = 80
+FEWEST_ROWS_FOR_BLOCKS = 4
+# The outputs before the projection are summed in parts of so many values, which round less than one long sum. It pays
+# for more than two of them: the sums of a small model round little.
+VALUES_PER_SUM = 512
+
+
+class LstmWeights(NamedTuple):
+    """What one layer of one direction computes with; the bias has the forget bias in it."""
+
+    input_weight: Tensor  # (P, 4H)
+    recurrent_weight: Tensor  # (P, 4H)
+    bias: Tensor  # (4H,)
+    projection_weight: Tensor | None  # (H, P)
+    cell_clip: float | None
+    projection_clip: float | None
+
+    @property
+    def cell_size(self) -> int:
+        return len(self.bias) // 4
+
+
+class LstmResult(NamedTuple):
+    outputs: Tensor  # (N, P)
+    hidden: Tensor  # (B, P) after the last word
+    cell: Tensor  # (B, H) after the last word
+
+
+# --- Without a gradient ----------------------------------------------------------------------------------------------
+
+
+def read_without_gradient(
+    layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+) -> LstmResult:
+    """One layer of one direction over packed words (N, P); only the outputs of all steps are kept."""
+    way: _Way = _Blocks(layer, cell) if _blocks_pay(layer, inputs, batch_sizes) else _Rows(layer, cell)
+    outputs = torch.empty_like(inputs)
+    last_hidden, start = hidden, 0
+    for sizes in _pieces(batch_sizes):
+        end = start + sum(sizes)
+        last_hidden = way.go(inputs[start:end], sizes, last_hidden, outputs[start:end])
+        start = end
+    places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
+    return LstmResult(outputs, torch.cat([outputs[places], hidden[len(places) :]]), way.last_cell())
+
+
+def _blocks_pay(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
+    return (
+        inputs.device.type == "cpu"
+        and layer.recurrent_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
+        and len(inputs) >= FEWEST_WORDS_FOR_BLOCKS
+        and batch_sizes[0] >= FEWEST_ROWS_FOR_BLOCKS
+    )
+
+
+class _Way(Protocol):
+    """How the steps are computed."""
+
+    def go(self, inputs: Tensor, sizes: list[int], hidden: Tensor, outputs: Tensor) -> Tensor:
+        """Reads the next words (n, P), so many in each step, from the state `hidden` (rows, P).
+
+        Fills the `outputs` (n, P) and returns those of the last step, the next such state.
+        """
+
+    def last_cell(self) -> Tensor:
+        """The cells (B, H) after the last word of each row."""
+
+
+def _pieces(batch_sizes: list[int]) -> list[list[int]]:
+    """Cuts the steps into runs of about `WORDS_PER_PIECE` words."""
+    pieces: list[list[int]] = []
+    room = 0
+    for size in batch_sizes:
+        room -= size
+        if room < 0:
+            pieces.append([])
+            room = WORDS_PER_PIECE - size
+        pieces[-1].append(size)
+    return pieces
+
+
+def _last_places(batch_sizes: list[int]) -> list[int]:
+    """Where the last word of each row stands among all packed words, the first row first."""
+    places: list[int] = []
+    start = sum(batch_sizes)
+    for size in reversed(batch_sizes):
+        start -= size
+        places.extend(range(start + len(places), start + size))
+    return places
+
+
+class _Rows:
+    """With the weights as they are stored.
+
+    Args:
+        layer: The weights.
+        cell: The cells (B, H) before the first word.
+    """
+
+    def __init__(self, layer: LstmWeights, cell: Tensor):
+        self.layer = layer
+        self.projection = None if layer.projection_weight is None else _in_parts(layer.projection_weight)
+        self.cells = cell.clone()
+        self.gates = cell.new_empty(0, 4 * layer.cell_size)  # as many words as a piece has had so far
+
+    def go(self, inputs: Tensor, sizes: list[int], hidden: Tensor, outputs: Tensor) -> Tensor:
+        layer, words = self.layer, len(inputs)
+        if len(self.gates) < words:
+            self.gates = inputs.new_empty(words, self.gates.shape[1])
+        gates = torch.addmm(layer.bias, inputs, layer.input_weight, out=self.gates[:words])
+        weights = layer.recurrent_weight, self.projection
+        clips = layer.cell_clip, layer.projection_clip
+        return _go_by_rows(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
+
+    def last_cell(self) -> Tensor:
+        return self.cells
+
+
+class _Blocks:
+    """As `_Rows`, with columns in blocks: (rows, columns) is (blocks, rows, width), for weights, gates and cells.
+
+    A large matrix has its rows far apart in memory, and a product with a few rows waits for it most of the time.
+    """
+
+    def __init__(self, layer: LstmWeights, cell: Tensor):
+        self.layer = layer
+        width = _width_of_blocks(layer)
+        self.input_weight, self.recurrent_weight = (
+            _in_blocks(weight, width).contiguous() for weight in (layer.input_weight, layer.recurrent_weight)
+        )
+        self.bias = _in_blocks(layer.bias.unsqueeze(0), width)
+        projection = layer.projection_weight
+        self.projection = None if projection is None else projection.unflatten(0, (-1, width))
+        self.cells = _in_blocks(cell, width).clone(memory_format=torch.contiguous_format)
+        self.gates = cell.new_empty(len(self.bias), 0, width)
+
+    def go(self, inputs: Tensor, sizes: list[int], hidden: Tensor, outputs: Tensor) -> Tensor:
+        blocks, words = len(self.bias), len(inputs)
+        if self.gates.shape[1] < words:
+            self.gates = inputs.new_empty(blocks, words, self.bias.shape[2])
+        gates = self.gates[:, :words]
+        torch.baddbmm(self.bias, inputs.expand(blocks, -1, -1), self.input_weight, out=gates)
+        weights = self.recurrent_weight, self.projection
+        clips = self.layer.cell_clip, self.layer.projection_clip
+        return _go_by_blocks(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
+
+    def last_cell(self) -> Tensor:
+        return self.cells.transpose(0, 1).flatten(1)
+
+
+def _in_parts(projection: Tensor) -> Tensor:
+    """(H, P) as (parts, width, P); of a few values there is one part."""
+    size = len(projection)
+    width = VALUES_PER_SUM if size > 2 * VALUES_PER_SUM and size % VALUES_PER_SUM == 0 else size
+    return projection.unflatten(0, (-1, width))
+
+
+def _width_of_blocks(layer: LstmWeights) -> int:
+    """The columns of a block: as many as divide the gates, and are not too many."""
+    most = max(VALUES_PER_BLOCK // len(layer.recurrent_weight), 1)
+    parts = -(-layer.cell_size // most)
+    return layer.cell_size // parts if layer.cell_size % parts == 0 else layer.cell_size
+
+
+def _in_blocks(matrix: Tensor, width: int) -> Tensor:
+    """(rows, columns) as (blocks, rows, width)."""
+    return matrix.unflatten(1, (-1, width)).transpose(0, 1)
+
+
+# --- Steps that torch runs without Python ----------------------------------------------------------------------------
+
+
+class _WithoutPython:
+    """A function that torch runs by itself where it can, so that threads never wait for Python.
+
+    Two directions would take turns at it thousands of times in a batch, and a thread that sleeps wakes up late.
+    TorchScript is on its way out: where torch no longer has it, or not for the Python at hand, Python runs the
+    function.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]):
+        self.function = function
+        self._run: Callable[..., Tensor] | None = None
+        self._lock = lock_of(self)
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        if self._run is None:
+            with self._lock:
+                self._run = self._run or self._scripted()
+        return self._run(*arguments)
+
+    def _scripted(self) -> Callable[..., Tensor]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return torch.jit.script(self.function)
+            except Exception:  # whatever it may be: the function is right without it
+                return self.function
+
+
+@_WithoutPython
+def _go_by_rows(
+    gates: Tensor,
+    sizes: list[int],
+    hidden: Tensor,
+    cells: Tensor,
+    outputs: Tensor,
+    recurrent_weight: Tensor,
+    projection: Tensor | None,
+    cell_clip: float | None,
+    projection_clip: float | None,
+    fewest_for_sigmoid: int,
+) -> Tensor:
+    """The steps of some words, from what their inputs give to the gates (n, 4H); the projection is in parts."""
+    by_step = _views_by_step(gates, 1, sizes)
+    cell, value = cells, torch.empty_like(cells)
+    for step, output in enumerate(outputs.split(sizes)):
+        rows = output.shape[0]
+        if rows < cell.shape[0]:  # the shortest sentences have ended
+            cell, value, hidden = cell[:rows], value[:rows], hidden[:rows]
+        by_step[0][step].addmm_(hidden, recurrent_weight)
+        _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
+        _project(value, projection, projection_clip, output)
+        hidden = output
+    return hidden
+
+
+@_WithoutPython
+def _go_by_blocks(
+    gates: Tensor,
+    sizes: list[int],
+    hidden: Tensor,
+    cells: Tensor,
+    outputs: Tensor,
+    recurrent_weight: Tensor,
+    projection: Tensor | None,
+    cell_clip: float | None,
+    projection_clip: float | None,
+    fewest_for_sigmoid: int,
+) -> Tensor:
+    """As `_go_by_rows`, with gates (blocks, n, width) and cells (blocks / 4, B, width)."""
+    by_step = _views_by_step(gates, 0, sizes)
+    cell, value = cells, torch.empty_like(cells)
+    for step, output in enumerate(outputs.split(sizes)):
+        rows = output.shape[0]
+        if rows < cell.shape[1]:  # the shortest sentences have ended
+            cell, value, hidden = cell[:, :rows], value[:, :rows], hidden[:rows]
+        by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
+        _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
+        if projection is None:
+            output.copy_(value.transpose(0, 1).flatten(1))
+        else:
+            torch.sum(torch.bmm(value, projection), dim=0, out=output)
+            _clip(output, projection_clip)
+        hidden = output
+    return hidden
+
+
+def _views_by_step(gates: Tensor, dim: int, sizes: list[int]) -> list[list[Tensor]]:
+    """Views of the gates (*, n, *) of each step, all made at once: one by one, they take as long as small operations.
+
+    First come those of all gates, and of the three that share the sigmoid; then the four that stand side by side in a
+    dimension: input, forget and output gate, and the candidate.
+    """
+    views = [gates, gates.narrow(dim, 0, gates.shape[dim] // 4 * 3)]
+    return [view.split(sizes, -2) for view in views + list(gates.chunk(4, dim))]
+
+
+def _activate(
+    gates: list[list[Tensor]],
+    step: int,
+    cell: Tensor,
+    new_cell: Tensor,
+    values: Tensor,
+    clip: float | None,
+    fewest_for_sigmoid: int,
+) -> None:
+    """Activates the gates of a step; fills `new_cell` and, with the outputs before they are projected, `values`.
+
+    `new_cell` may be `cell` itself. There is no addcmul here: it is slower than its two parts.
+    """
+    candidate = gates[5][step]
+    gates[1][step].sigmoid_()
+    _tanh(candidate, candidate, fewest_for_sigmoid)
+    torch.mul(gates[2][step], candidate, out=values)
+    torch.mul(gates[3][step], cell, out=new_cell).add_(values)
+    _clip(new_cell, clip)
+    _tanh(new_cell, values, fewest_for_sigmoid).mul_(gates[4][step])
+
+
+def _tanh(values: Tensor, out: Tensor, fewest_for_sigmoid: int) -> Tensor:
+    """tanh(x) = 2 sigmoid(2x) - 1, to the precision of numbers near 1."""
+    if values.numel() < fewest_for_sigmoid or values.device.type != "cpu":
+        return torch.tanh(values, out=out)
+    return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
+
+
+def _project(values: Tensor, projection: Tensor | None, clip: float | None, out: Tensor) -> None:
+    """Values (rows, H) and the projection in parts (parts, width, P) to outputs (rows, P)."""
+    if projection is None:
+        out.copy_(values)
+        return
+    if projection.shape[0] == 1:
+        torch.mm(values, projection[0], out=out)
+    else:
+        parts = values.unflatten(1, [projection.shape[0], -1]).transpose(0, 1)
+        torch.sum(torch.bmm(parts, projection), dim=0, out=out)
+    _clip(out, clip)
+
+
+def _clip(values: Tensor, clip: float | None) -> None:
+    if clip is not None:
+        values.clamp_(-clip, clip)
+
+
+# --- With a gradient -------------------------------------------------------------------------------------------------
+
+
+def read_with_gradient(
+    layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
+) -> LstmResult:
+    """One layer of one direction, whose gradient is computed by hand."""
+    return LstmResult(*DifferentiableLstm.apply(inputs, hidden, cell, *layer, batch_sizes))
+
+
+class DifferentiableLstm(torch.autograd.Function):
+    """Keeps the gates, cells and outputs of all steps; the gradients of the weights are one product each."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        hidden: Tensor,
+        cell: Tensor,
+        input_weight: Tensor,
+        recurrent_weight: Tensor,
+        bias: Tensor,
+        projection_weight: Tensor | None,
+        cell_clip: float | None,
+        projection_clip: float | None,
+        batch_sizes: list[int],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gates = torch.addmm(bias, inputs, input_weight)  # (N, 4H), activated in place below
+        cells = inputs.new_empty(len(inputs), len(bias) // 4)
+        outputs = torch.empty_like(inputs)
+        values = torch.empty_like(cell)
+        projection = None if projection_weight is None else _in_parts(projection_weight)
+        first = hidden, cell
+        last_hidden, last_cell = hidden.clone(), cell.clone()
+        by_step = _views_by_step(gates, 1, batch_sizes)
+        for step, (gate, new_cell, output) in enumerate(_steps(batch_sizes, gates, cells, outputs)):
+            rows = len(gate)
+            if rows < len(hidden):  # the shortest sentences have ended
+                last_hidden[rows : len(hidden)], last_cell[rows : len(hidden)] = hidden[rows:], cell[rows:]
+            value = values[:rows]
+            gate.addmm_(hidden[:rows], recurrent_weight)
+            _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
+            _project(value, projection, projection_clip, output)
+            hidden, cell = output, new_cell
+        last_hidden[: len(hidden)], last_cell[: len(hidden)] = hidden, cell
+        weights = (input_weight, recurrent_weight, projection_weight)
+        ctx.save_for_backward(inputs, *first, *weights, gates, cells, outputs)
+        ctx.settings = batch_sizes, cell_clip, projection_clip
+        return outputs, last_hidden, last_cell
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_outputs: Tensor, of_hidden: Tensor, of_cell: Tensor) -> tuple[Tensor | None, ...]:
+        """Each tensor `of_x` is the gradient of the loss by x; running ones hold it for the step at hand."""
+        inputs, hidden, cell, input_weight, recurrent_weight, projection_weight, gates, cells, outputs = (
+            ctx.saved_tensors
+        )
+        batch_sizes, cell_clip, projection_clip = ctx.settings
+        cell_size = cells.shape[1]
+        of_gates = torch.empty_like(gates)  # by the sums before sigmoid and tanh
+        of_projections = torch.empty_like(outputs)  # by the products before their clip
+        values = torch.empty_like(cells)  # the outputs before they are projected
+        of_hidden, of_cell = of_hidden.clone(), of_cell.clone()  # rows that end early keep what comes from the end
+        cells_before = _before(cell, cells, batch_sizes)
+        scratch = torch.empty_like(cell)
+
+        steps = _steps(batch_sizes, gates, cells, outputs, values, of_gates, of_projections, of_outputs)
+        for before, (gate, new_cell, output, value, of_gate, of_projection, of_output) in zip(
+            reversed(cells_before), reversed(steps), strict=True
+        ):
+            rows = len(gate)
+            input_gate, forget_gate, output_gate, candidate = gate.chunk(4, dim=1)
+            of_input_gate, of_forget_gate, of_output_gate, of_candidate = of_gate.chunk(4, dim=1)
+            this_of_hidden = of_hidden[:rows].add_(of_output)
+            of_value = this_of_hidden
+            if projection_weight is not None:
+                _through_clip(this_of_hidden, output, projection_clip, of_projection)
+                of_value = torch.mm(of_projection, projection_weight.T, out=scratch[:rows])
+
+            tanh = _tanh(new_cell, torch.empty_like(new_cell), FEWEST_FOR_SIGMOID)
+            torch.mul(tanh, output_gate, out=value)
+            torch.mul(of_value, tanh, out=of_output_gate)
+            of_tanh = torch.mul(of_value, output_gate, out=of_candidate)
+            this_of_cell = of_cell[:rows].add_(_through_tanh(of_tanh, tanh))
+            _through_clip(this_of_cell, new_cell, cell_clip, this_of_cell)
+            torch.mul(this_of_cell, candidate, out=of_input_gate)
+            torch.mul(this_of_cell, before, out=of_forget_gate)
+            torch.mul(this_of_cell, input_gate, out=of_candidate)
+            this_of_cell.mul_(forget_gate)
+            _through_sigmoid(of_gate[:, : 3 * cell_size], gate[:, : 3 * cell_size])
+            _through_tanh(of_candidate, candidate)
+            torch.mm(of_gate, recurrent_weight.T, out=this_of_hidden)
+
+        needed = ctx.needs_input_grad
+        hidden_before = torch.cat([outputs[:0], *_before(hidden, outputs, batch_sizes)])
+        return (
+            of_gates @ input_weight.T if needed[0] else None,
+            of_hidden,
+            of_cell,
+            inputs.T @ of_gates if needed[3] else None,
+            hidden_before.T @ of_gates if needed[4] else None,
+            of_gates.sum(dim=0) if needed[5] else None,
+            values.T @ of_projections if needed[6] else None,
+            None,
+            None,
+            None,
+        )
+
+
+def _steps(batch_sizes: list[int], *packed: Tensor) -> list[tuple[Tensor, ...]]:
+    """The rows of each step of several packed tensors (N, *)."""
+    return list(zip(*(tensor.split(batch_sizes) for tensor in packed), strict=True))
+
+
+def _before(first: Tensor, packed: Tensor, batch_sizes: list[int]) -> list[Tensor]:
+    """For each step what the step before had for the sentences that go on; `first` for the first step."""
+    if not batch_sizes:
+        return []
+    states = [first, *packed.split(batch_sizes)[:-1]]
+    return [state[:rows] for state, rows in zip(states, batch_sizes, strict=True)]
+
+
+def _through_clip(gradient: Tensor, clipped: Tensor, clip: float | None, out: Tensor) -> None:
+    """Passes on the gradient where the result is not at the clip."""
+    if clip is not None:
+        torch.ops.aten.hardtanh_backward.grad_input(gradient, clipped, -clip, clip, grad_input=out)
+    elif out is not gradient:
+        out.copy_(gradient)
+
+
+def _through_sigmoid(gradient: Tensor, result: Tensor) -> Tensor:
+    return torch.ops.aten.sigmoid_backward.grad_input(gradient, result, grad_input=gradient)
+
+
+def _through_tanh(gradient: Tensor, result: Tensor) -> Tensor:
+    return torch.ops.aten.tanh_backward.grad_input(gradient, result, grad_input=gradient)
+
+
+__all__ = ["LstmWeights", "read_with_gradient", "read_without_gradient"]
