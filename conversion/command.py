@@ -52,7 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "segmenter": {
         "metavar": "NAME",
-        "help": "what cut the training text into words, for the tokenizer and the card; raw text is then split at "
+        "help": "what split the training text into words, for the tokenizer and the card; raw text is then split at "
         f"white space (default: {SEGMENTER} for manylangs, else Moses, whose rules the tokenizer knows)",
     },
 }

@@ -103,7 +103,7 @@ VARIANTS = {
             "allennlp, of simple_elmo and NLPL",
             "options.json, model.hdf5, and vocab.txt or vocab.txt.gz if there is one, mostly in a zip file",
             "ElmoModel with the ids of these words in its tokenizer",
-            "hf-elmo convert 210.zip --output elmo-norwegian --language no",
+            "hf-elmo convert 210.zip --output elmo-norwegian --language no --segmenter UDPipe",
         ),
         Dialect(
             "allennlp, of proteins (SeqVec)",

@@ -60,7 +60,7 @@ class CoverageReport:
         elif words is not None and words >= UNKNOWN_LANGUAGE:
             found.append(
                 f"{words:.1%} of the words are not in the vocabulary ({UNKNOWN_LANGUAGE:.0%} or more are many): is "
-                "the text in another language, or are its words cut in another way?"
+                "the text in another language, or is it split into words in another way?"
             )
         if self.undecodable:
             found.append(f"{self.undecodable:,} lines are not UTF-8: is the text in another encoding?")
