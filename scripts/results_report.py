@@ -550,11 +550,14 @@ def _introduction(runs: Runs) -> list[str]:
     lines = [
         "# The paper's claims, measured",
         "",
-        f"What {CITED} claim, measured with this package. This file is written by `scripts/results_report.py` from "
-        "the files it names; each has its command in it. The figures of the paper are of a model of 94 million "
+        f"What {CITED} claim, measured with this package. The figures of the paper are of a model of 94 million "
         "weights; those measured here are of development data, in percent, as mean ± standard deviation over seeds. "
         "Differences are given in standard deviations, too, the larger one of the two systems: up to two of them, a "
         "claim stays open.",
+        "",
+        "`python scripts/evidence.py --data FOLDER` measures all of it again, with the data files that "
+        "`scripts/evidence_parts.py` names. `scripts/results_report.py` writes this page from the results files; each "
+        "is linked below, with its command.",
     ]
     lines += [f"\nThe weights that were measured have the sha256 `{model}`." for model in sorted(models)]
     names = {name_of_system(run, result.content) for run, result in runs.items() if run.endswith("/elmo")}
