@@ -307,7 +307,7 @@ CONVERT_ARCHIVE = _command(
 
 CONVERT_MANYLANGS = _command(
     "manylangs",
-    """  hf-elmo convert manylangs 161.zip --output elmo-korean --language ko
+    """  hf-elmo convert manylangs 161.zip --output elmo-manylangs-ko --language ko
   hf-elmo convert manylangs my-model --output my-elmo --segmenter whitespace""",
 )
 

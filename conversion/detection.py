@@ -73,7 +73,7 @@ DIALECTS = {
             f"a folder of ELMoForManyLangs: {CONFIG}, {EMBEDDER}, {ENCODER}, char.dic, word.dic and the architecture "
             f"file that {CONFIG} names",
             "ElmoModel that reads words and characters, with the segmenter it expects in the tokenizer",
-            "hf-elmo convert 161.zip --output elmo-korean --language ko",
+            "hf-elmo convert 161.zip --output elmo-manylangs-ko --language ko",
         ),
         Dialect(
             "bilm-tf",

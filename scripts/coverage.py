@@ -216,8 +216,8 @@ COVERAGE = Command(
     f"to the model; from {UNKNOWN_LANGUAGE:.0%} of unknown words on, that the text may be in another language. A "
     "model that reads bytes knows a character if a word of its vocabulary has it; without a vocabulary nothing can be "
     "said.",
-    examples="""  hf-elmo coverage elmo-korean news.txt
-  hf-elmo coverage elmo-korean corpus/*.txt.gz --split-words --json coverage.json""",
+    examples="""  hf-elmo coverage elmo-manylangs-ko news.txt
+  hf-elmo coverage elmo-manylangs-ko corpus/*.txt.gz --split-words --json coverage.json""",
     add_arguments=_arguments,
     run=_run,
 )
