@@ -52,7 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "segmenter": {
         "metavar": "NAME",
-        "help": "what cut the training text into words, for the tokenizer and the card; raw text is then split at "
+        "help": "what split the training text into words, for the tokenizer and the card; raw text is then split at "
         f"white space (default: {SEGMENTER} for manylangs, else Moses, whose rules the tokenizer knows)",
     },
 }
@@ -307,7 +307,7 @@ CONVERT_ARCHIVE = _command(
 
 CONVERT_MANYLANGS = _command(
     "manylangs",
-    """  hf-elmo convert manylangs 161.zip --output elmo-korean --language ko
+    """  hf-elmo convert manylangs 161.zip --output elmo-manylangs-ko --language ko
   hf-elmo convert manylangs my-model --output my-elmo --segmenter whitespace""",
 )
 

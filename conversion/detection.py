@@ -73,7 +73,7 @@ DIALECTS = {
             f"a folder of ELMoForManyLangs: {CONFIG}, {EMBEDDER}, {ENCODER}, char.dic, word.dic and the architecture "
             f"file that {CONFIG} names",
             "ElmoModel that reads words and characters, with the segmenter it expects in the tokenizer",
-            "hf-elmo convert 161.zip --output elmo-korean --language ko",
+            "hf-elmo convert 161.zip --output elmo-manylangs-ko --language ko",
         ),
         Dialect(
             "bilm-tf",
@@ -103,7 +103,7 @@ VARIANTS = {
             "allennlp, of simple_elmo and NLPL",
             "options.json, model.hdf5, and vocab.txt or vocab.txt.gz if there is one, mostly in a zip file",
             "ElmoModel with the ids of these words in its tokenizer",
-            "hf-elmo convert 210.zip --output elmo-norwegian --language no",
+            "hf-elmo convert 210.zip --output elmo-norwegian --language no --segmenter UDPipe",
         ),
         Dialect(
             "allennlp, of proteins (SeqVec)",

@@ -388,7 +388,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="multiply whole numbers: a quarter of the size, faster on most processors, less exact",
+        help="multiply whole numbers: a quarter of the size, less exact, and faster on most processors if the model "
+        "is large",
     )
     parser.add_argument(
         "--fp16-storage",

@@ -3,6 +3,8 @@
 - `<!-- include FILE -->` in a page becomes the text of a file of the repository.
 - `<!-- include FILE NAME -->` becomes what stands between `<!-- NAME -->` and `<!-- end of NAME -->` in it.
 
+What stands before such a mark in its line is a link for those who read the page in the repository.
+
 The files in results/ are part of the site, so that links to them work as they do in the repository. The classes are
 for the reference: examples of docstrings are code, and arguments have their types and defaults.
 """
@@ -18,7 +20,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-INCLUDE = re.compile(r"^<!-- include ([\w./-]+)(?: (\w+))? -->$", re.MULTILINE)
+INCLUDE = re.compile(r"^.*<!-- include ([\w./-]+)(?: (\w+))? -->$", re.MULTILINE)
 RESULTS = (".json", ".png")
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
 
@@ -33,8 +35,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """The text of a page with what it includes."""
-    return INCLUDE.sub(_included, markdown)
+    """The text of a page with what it includes; results/, beside docs/ in the repository, is inside the site."""
+    up = "../" * page.file.src_uri.count("/")
+    return INCLUDE.sub(_included, markdown.replace(f"]({up}../results/", f"]({up}results/"))
 
 
 def _included(mark: re.Match[str]) -> str:

@@ -168,8 +168,9 @@ class ElmoEmbedder:
             state: As of the class, and so are `carry_batch` and `batch_invariant`.
             carry_batch: As of the class.
             batch_invariant: As of the class.
-            quantize: `"int8"` or `"float16"` for smaller weights, which is faster on the CPU and less exact; by
-                default the weights as they are. It computes on the CPU and in single precision, see `quantize`.
+            quantize: `"int8"` or `"float16"` for smaller weights, which is less exact, and faster on the CPU if the
+                model is large; by default the weights as they are. It computes on the CPU and in single precision, see
+                `quantize`.
             options: For `from_pretrained` of the model and of the tokenizer: `revision`, `token` and the like.
         """
         if device is None:

@@ -489,8 +489,8 @@ def _text(config: ElmoConfig, tokenizer: ElmoTokenizer) -> str:
     sentences = [f"Raw text is split {splitting}."]
     if tokenizer.segmenter:
         sentences.append(
-            f"The words that the model was trained on were cut by {_cell(tokenizer.segmenter)}, which the tokenizer "
-            "does not run: cut your text in the same way."
+            f"The training text was split by {_cell(tokenizer.segmenter)}, which the tokenizer does not run: split "
+            "your text in the same way."
         )
     sentences.append("For text that is split already, pass lists of words with `is_split_into_words=True`.")
     if tokenizer.unicode_normalization is not None:

@@ -38,13 +38,13 @@ COMPARED = (
     "char_cnn_activation max_characters_per_token cell_clip projection_clip use_skip_connections"
 ).split()
 UDPIPE_TEXT = (
-    "Raw text is put into the form NFC of Unicode and split at white space. The words that the model was trained on "
-    "were cut by UDPipe, which the tokenizer does not run: cut your text in the same way, and pass lists of words "
-    "with `is_split_into_words=True`. Words outside its vocabulary are told apart by their characters only, and code "
+    "Raw text is put into the form NFC of Unicode and split at white space. The training text was split by UDPipe, "
+    "which the tokenizer does not run: split your text in the same way, and pass lists of words with "
+    "`is_split_into_words=True`. Words outside its vocabulary are told apart by their characters only, and code "
     "points that it does not know are one and the same to it (`tokenizer.coverage` counts them)."
 )
 CODE_POINTS_LIMIT = "Words are cut after 48 code points."
-UDPIPE_LINE = 'sentences = [line.split() for line in open("words.txt", encoding="utf-8")]  # cut by UDPipe'
+UDPIPE_LINE = 'sentences = [line.split() for line in open("words.txt", encoding="utf-8")]  # split by UDPipe'
 
 
 @dataclass(frozen=True)

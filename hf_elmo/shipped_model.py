@@ -16,7 +16,7 @@ ELMO_MINI = Path(__file__).parent / "mini"
 MINI_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 MINI_NAME = "elmo-mini"  # what commands call it
-MODEL_HELP = f"of a model with its tokenizer; {MINI_NAME} is the one that comes with the package"
+MODEL_HELP = f"of a model with its tokenizer; {MINI_NAME} is the one in the package"
 
 Model = TypeVar("Model", bound=ElmoPreTrainedModel)
 

@@ -60,7 +60,7 @@ class CoverageReport:
         elif words is not None and words >= UNKNOWN_LANGUAGE:
             found.append(
                 f"{words:.1%} of the words are not in the vocabulary ({UNKNOWN_LANGUAGE:.0%} or more are many): is "
-                "the text in another language, or are its words cut in another way?"
+                "the text in another language, or is it split into words in another way?"
             )
         if self.undecodable:
             found.append(f"{self.undecodable:,} lines are not UTF-8: is the text in another encoding?")
@@ -216,8 +216,8 @@ COVERAGE = Command(
     f"to the model; from {UNKNOWN_LANGUAGE:.0%} of unknown words on, that the text may be in another language. A "
     "model that reads bytes knows a character if a word of its vocabulary has it; without a vocabulary nothing can be "
     "said.",
-    examples="""  hf-elmo coverage elmo-korean news.txt
-  hf-elmo coverage elmo-korean corpus/*.txt.gz --split-words --json coverage.json""",
+    examples="""  hf-elmo coverage elmo-manylangs-ko news.txt
+  hf-elmo coverage elmo-manylangs-ko corpus/*.txt.gz --split-words --json coverage.json""",
     add_arguments=_arguments,
     run=_run,
 )

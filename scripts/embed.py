@@ -471,7 +471,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantize",
         choices=QUANTIZATIONS,
-        help="smaller weights: faster on the CPU, and less exact (default: the weights as they are)",
+        help="smaller weights: less exact, and faster on the CPU if the model is large (default: the weights as they "
+        "are)",
     )
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: cuda if there is one)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, if there is one")

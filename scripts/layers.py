@@ -77,7 +77,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=model_folder,
         metavar="FOLDER",
-        help=f"of a model, best one that was trained on a task; {MINI_NAME} is the one that comes with the package",
+        help=f"of a model, best one that was trained on a task; {MINI_NAME} is the one in the package",
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the weights there, as a heat map")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the weights there")

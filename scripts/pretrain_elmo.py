@@ -761,15 +761,16 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 PRETRAIN = Command(
-    description="Trains a biLM on text. Without further options it is the recipe of the original: a continuous "
-    "stream, unrolled for 20 words, Adagrad, sampled softmax. For several processes, use `accelerate launch -m "
-    "hf_elmo.scripts.pretrain_elmo` with the same options. Options may also be spelled with hyphens.",
+    description="Trains a language model, ELMo's network (the biLM), on text. Without further options it is the "
+    "recipe of the original (a continuous stream, unrolled for 20 words, Adagrad, sampled softmax) with one addition, "
+    "--state_reset. For several processes, use `accelerate launch -m hf_elmo.scripts.pretrain_elmo` with the same "
+    "options. Options may also be spelled with hyphens.",
     examples="""  hf-elmo vocab text/*.txt --output vocab.txt
-  hf-elmo pretrain --text text/*.txt --heldout valid.txt --vocab vocab.txt --model small --output run
+  hf-elmo pretrain --text text/*.txt --heldout heldout.txt --vocab vocab.txt --model small --output run
   hf-elmo pretrain --output run --resume
   hf-elmo pretrain --text text --vocab vocab.txt --output tiny --max_steps 1000 --batch_size 32 --softmax full \\
       --config_overrides projection_size=32,cell_size=128,num_highway_layers=1
-  hf-elmo pretrain --init_from elmo-small --text news/*.txt --heldout news.valid.txt --vocab vocab.txt --epochs 1 \\
+  hf-elmo pretrain --init_from elmo-small --text news/*.txt --heldout news-heldout.txt --vocab vocab.txt --epochs 1 \\
       --softmax_warmup_steps 500 --output elmo-small-news
   accelerate launch --num_processes 4 -m hf_elmo.scripts.pretrain_elmo --config run.yaml --output run""",
     add_arguments=_arguments,

@@ -57,7 +57,7 @@ PAPER_SEMEVAL_2007 = (
 PAPER_TASKS = {
     "ner": "The paper has test F1 90.15 without ELMo and 92.22 ± 0.10 with it (Table 1).",
     "sst5": "The paper has test accuracy 51.4 without ELMo and 54.7 ± 0.5 with it (Table 1).",
-    "pos-tag": "The paper has no such tagger.",
+    "pos-tag": "The paper has no such tagger; what its Table 1 claims of six tasks is tried on one more.",
 }
 PAPER_LAYERS: dict[str, list[float | None]] = {
     "paper: SQuAD, F1": [80.8, 84.7, None, 85.0, 85.2],
@@ -95,7 +95,11 @@ WHY_DOMAIN = "A likely reason: the text of the domain is short, so that an epoch
 
 REPEATED, NOT_REPEATED, OPEN, IN_PART = "Repeated", "Not repeated", "Open", "In part"
 VERDICT = re.compile(rf"\*\*({REPEATED}|{NOT_REPEATED}|{OPEN}|{IN_PART})\*\*")
-TITLES = {"ner": "Named entities", "sst5": "Sentiment in five classes", "pos-tag": "Parts of speech by a tagger"}
+TITLES = {
+    "ner": "Named entities (Table 1)",
+    "sst5": "Sentiment in five classes (Table 1)",
+    "pos-tag": "Parts of speech by a tagger (as Table 1, not in the paper)",
+}
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,7 @@ def _task(task: str, runs: Runs, picture: list[str]) -> list[str]:
         text += " So much of the gain comes from the shape alone, which reads letters, and not from training."
     text += _why(verdict, WHY_TASK)
     return [
-        f"## {TITLES[task]} (Table 1)",
+        f"## {TITLES[task]}",
         "",
         *_table(rows),
         "",
@@ -546,11 +550,14 @@ def _introduction(runs: Runs) -> list[str]:
     lines = [
         "# The paper's claims, measured",
         "",
-        f"What {CITED} claim, measured with this package. This file is written by `scripts/results_report.py` from "
-        "the files it names; each has its command in it. The figures of the paper are of a model of 94 million "
+        f"What {CITED} claim, measured with this package. The figures of the paper are of a model of 94 million "
         "weights; those measured here are of development data, in percent, as mean ± standard deviation over seeds. "
         "Differences are given in standard deviations, too, the larger one of the two systems: up to two of them, a "
         "claim stays open.",
+        "",
+        "`python scripts/evidence.py --data FOLDER` measures all of it again, with the data files that "
+        "`scripts/evidence_parts.py` names. `scripts/results_report.py` writes this page from the results files; each "
+        "is linked below, with its command.",
     ]
     lines += [f"\nThe weights that were measured have the sha256 `{model}`." for model in sorted(models)]
     names = {name_of_system(run, result.content) for run, result in runs.items() if run.endswith("/elmo")}

@@ -5,7 +5,7 @@
 What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of the tasks that
 `scripts/evidence.py` left in results/evidence/, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the
 files in results/speed/ that the benchmarks wrote (`make bench`). The README has both. `<!-- more speed -->` is for
-the benchmarks that it leaves out.
+the benchmarks that it leaves out, in docs/results.md.
 
 Examples:
     python scripts/results_table.py README.md results
@@ -48,7 +48,7 @@ def with_tables(text: str, results: Path) -> str:
     tables = {
         "results": lambda: task_table(results),
         "speed": lambda: speed_table(results / "speed", BENCHMARKS),
-        "more speed": lambda: speed_table(results / "speed", MORE_BENCHMARKS),
+        "more speed": lambda: speed_table(results / "speed", MORE_BENCHMARKS, "../results/speed"),
     }
     for name in [name for name in tables if f"<!-- {name} -->" in text] or ["results", "speed"]:
         text = put_between(text, name, tables[name]())
@@ -95,8 +95,8 @@ class SpeedRow(NamedTuple):
     figures: dict[str, str]
 
 
-def speed_table(folder: Path, benchmarks: "Benchmarks | None" = None) -> str:
-    """The table of those of the benchmarks, by default of all, that have been run."""
+def speed_table(folder: Path, benchmarks: "Benchmarks | None" = None, link: str = "results/speed") -> str:
+    """The table of those of the benchmarks, by default of all, that have been run; `link` leads to the folder."""
     lines = ["| work | small | original | file with the command |", "|---|---|---|---|"]
     for name, rows_of in (benchmarks or {**BENCHMARKS, **MORE_BENCHMARKS}).items():
         path = folder / f"bench_{name}.json"
@@ -107,7 +107,7 @@ def speed_table(folder: Path, benchmarks: "Benchmarks | None" = None) -> str:
             raise ValueError(f"{path} was written with --quick, which measures nothing: run the benchmark without it.")
         for row in rows_of(content):
             figures = " | ".join(row.figures.get(size, "") for size in SIZES)
-            lines.append(f"| {row.work} | {figures} | [{path.name}](results/speed/{path.name}) |")
+            lines.append(f"| {row.work} | {figures} | [{path.name}]({link}/{path.name}) |")
     return "\n".join(lines)
 
 

@@ -130,9 +130,6 @@ def test_links_lead_somewhere(page):
     for link in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if target.is_relative_to(DOCS / "results"):
-            assert (ROOT / target.relative_to(DOCS)).is_file(), link  # the site has the results files
-            continue
         assert target.is_file(), f"{name_of(page)} links to {link}"
         assert not anchor or anchor in anchors(target), f"{name_of(page)} links to {link}"
 

@@ -191,7 +191,7 @@ def test_the_card_says_how_to_prepare_a_text(converted):
     card = (converted / "README.md").read_text(encoding="utf-8")
     for part in (
         "Words are looked up in a vocabulary and read letter by letter.",
-        "were cut by UDPipe, which the tokenizer does not run",
+        "The training text was split by UDPipe, which the tokenizer does not run",
         "the form NFC of Unicode",
         "words outside it are `<oov>` and told apart by their characters only",
         "Words are spelled with code points, of which the model knows ",

@@ -311,7 +311,7 @@ def test_a_model_of_bytes_is_said_to_be_one(vocabulary):
     assert "6 entries; words outside it are spelled all the same." in card
     assert "- Words are cut after 48 bytes of UTF-8." in card
     assert "<S> and </S> included" in card
-    assert not re.search("code point|NFC|were cut by|Table of words", card)
+    assert not re.search("code point|NFC|was split by|Table of words", card)
 
 
 @pytest.mark.parametrize("segmenter", ["UDPipe", *HOSTILE])
@@ -329,7 +329,7 @@ def test_code_points_normalization_and_segmenter_are_told(vocabulary, segmenter)
     assert "- Words are cut after 48 code points." in card
     assert headings_of(card) == headings_of(converted_card(ElmoTokenizer(vocabulary)))
     if segmenter == "UDPipe":
-        assert "The words that the model was trained on were cut by UDPipe, which the tokenizer does not run" in card
+        assert "The training text was split by UDPipe, which the tokenizer does not run" in card
     of_words = converted_card(tokenizer, **WORDS)
     assert "spelled with code points" not in of_words
     assert "code points" in of_words  # where they are cut
