@@ -202,10 +202,15 @@ class Group(NamedTuple):
     length: int  # characters of the longest
 
 
-def groups_of_similar_length(characters: Tensor, padding: int) -> list[Group]:
-    """Groups the words (N, C) by the characters they have before their `padding` begins."""
+def lengths_of(characters: Tensor, padding: int) -> Tensor:
+    """How many characters the words (N, C) have before their `padding` begins (N,)."""
     positions = torch.arange(1, characters.shape[1] + 1, device=characters.device)
-    lengths, order = ((characters != padding) * positions).amax(dim=1).sort(stable=True)
+    return ((characters != padding) * positions).amax(dim=1)
+
+
+def groups_of_similar_length(characters: Tensor, padding: int) -> list[Group]:
+    """Groups the words (N, C), the shortest first; those of a length stay in order."""
+    lengths, order = lengths_of(characters, padding).sort(stable=True)
     sizes: list[int] = lengths.tolist()
     groups, start = [], 0
     while start < len(sizes):

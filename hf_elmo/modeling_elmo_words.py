@@ -25,9 +25,11 @@ from .fast_paths import (
     groups_of_similar_length,
     highest_scores,
     highest_sums,
+    is_as_made,
     is_fast,
     joint_filters,
     joint_filters_pay,
+    lengths_of,
     linear,
     needs_gradient,
     row_keys,
@@ -76,8 +78,12 @@ class ElmoHighway(nn.Module):
         self.transform = nn.Linear(size, size)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        gate = torch.sigmoid(linear(self.carry, inputs))
-        return torch.lerp(inputs, torch.relu(linear(self.transform, inputs)), gate)
+        gate, transformed = linear(self.carry, inputs), linear(self.transform, inputs)
+        if is_as_made(self.carry) and is_as_made(self.transform):  # otherwise somebody may keep what they gave
+            gate, transformed = gate.sigmoid_(), transformed.relu_()
+        else:
+            gate, transformed = torch.sigmoid(gate), torch.relu(transformed)
+        return torch.lerp(inputs, transformed, gate)
 
 
 class ElmoWordEncoder(nn.Module):
@@ -166,7 +172,8 @@ class ElmoWordEncoder(nn.Module):
         return torch.stack(cast(list[Tensor], known))
 
     def _encode_different(self, ids: Tensor) -> Tensor:
-        highest = self._way_to_the_highest(ids[:, 1:] if self.word_input == "both" else ids)
+        characters = ids[:, 1:] if self.word_input == "both" else ids
+        highest = self._way_to_the_highest(characters)
         bias = torch.cat([cast(Tensor, convolution.bias) for convolution in self.convolutions])
 
         def convolve(characters: Tensor) -> Tensor:
@@ -177,9 +184,12 @@ class ElmoWordEncoder(nn.Module):
 
         if needs_gradient(self.parameters()) or not is_worth_two(bias, len(ids), FEWEST_FOR_TWO_HALVES):
             return encode(ids)
-        halves = side_by_side(lambda: encode(ids[::2]), lambda: encode(ids[1::2]))
+        # By length, as then the words of a half are read in their order
+        order = lengths_of(characters, self.padding_character).argsort()
+        first, second = order[::2], order[1::2]
+        halves = side_by_side(lambda: encode(ids[first]), lambda: encode(ids[second]))
         words = bias.new_empty(len(ids), halves[0].shape[1])
-        words[::2], words[1::2] = halves
+        words[first], words[second] = halves
         return words
 
     def _way_to_the_highest(self, characters: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -215,6 +225,8 @@ class ElmoWordEncoder(nn.Module):
             else:
                 features.append(highest(read) + bias)
         order = torch.cat([group.words for group in groups])
+        if torch.equal(order, torch.arange(len(order), device=order.device)):
+            return torch.cat(features)
         return torch.cat(features).index_select(0, order.argsort())
 
 

@@ -8,6 +8,9 @@ of the file, and by `ElmoEmbedder`; both begin with words and end with an array 
 character ids. Each is measured twice: with nothing kept between calls, and in the middle of a text, by a model with
 `cache_words`, which has read 20,000 words of it before and is given another batch of the same shape in each round.
 
+The weights of both are in memory before the first round: ours are a mapped file when they are loaded, which a machine
+may put aside while the other program runs (see bench_loading.py for the time of loading).
+
 The programs take turns, so that a busy moment of the machine hits both; each figure is the median of the rounds, with
 the range. Beside each ratio stands how far the two results are apart, what fraction of the fastest matrix product on
 this machine ours reaches (products that the plain formulas need, for different words only), and how much memory the
@@ -177,6 +180,8 @@ class Programs:
         self.folder = folder
         self.theirs = allennlp_bilm(folder)
         self.ours = ElmoModel.from_pretrained(folder / "converted")
+        for parameter in self.ours.parameters():
+            parameter.data = parameter.data.clone()
 
     def measure(self, work: str, sentences: Sentences, rounds: int, with_simple_elmo: bool) -> dict[str, Any]:
         runs: dict[str, Read] = {

@@ -193,17 +193,21 @@ def allennlp_bilm(folder: Path) -> Any:
 
 
 PAUSE = 0.1  # seconds
+WAKING_SIZE = 512
 
 
 def take_turns(runs: Mapping[str, Callable[[], Any]], rounds: int, warm_up: bool = True) -> dict[str, list[float]]:
     """The seconds of each round of each run, after one round that is not counted.
 
-    Before each run there is a pause: threads of the program before it may wait for more work by spinning.
+    Before each run there is a pause: threads of the program before it may wait for more work by spinning. After it, a
+    product wakes all of them up: processors of a virtual machine that have slept may begin milliseconds late.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    matrix = torch.ones(WAKING_SIZE, WAKING_SIZE)
     for number in range(-1 if warm_up else 0, rounds):
         for name, run in runs.items():
             time.sleep(PAUSE)
+            torch.mm(matrix, matrix)
             start = time.perf_counter()
             run()
             if number >= 0:
