@@ -140,7 +140,7 @@ class _Rows:
         gates = torch.addmm(layer.bias, inputs, layer.input_weight, out=self.gates[:words])
         weights = layer.recurrent_weight, self.projection
         clips = layer.cell_clip, layer.projection_clip
-        return _go_by_rows(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
+        return _go_through(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
 
     def last_cell(self) -> Tensor:
         return self.cells
@@ -172,7 +172,7 @@ class _Blocks:
         torch.baddbmm(self.bias, inputs.expand(blocks, -1, -1), self.input_weight, out=gates)
         weights = self.recurrent_weight, self.projection
         clips = self.layer.cell_clip, self.layer.projection_clip
-        return _go_by_blocks(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
+        return _go_through(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
 
     def last_cell(self) -> Tensor:
         return self.cells.transpose(0, 1).flatten(1)
@@ -229,7 +229,7 @@ class _WithoutPython:
 
 
 @_WithoutPython
-def _go_by_rows(
+def _go_through(
     gates: Tensor,
     sizes: list[int],
     hidden: Tensor,
@@ -241,47 +241,24 @@ def _go_by_rows(
     projection_clip: float | None,
     fewest_for_sigmoid: int,
 ) -> Tensor:
-    """The steps of some words, from what their inputs give to the gates (n, 4H); the projection is in parts."""
-    by_step = _views_by_step(gates, 1, sizes)
+    """The steps of some words, from what their inputs give to the gates: (n, 4H), or (blocks, n, width).
+
+    The projection is in parts (parts, width, P). Overwrites the cells (*, B, *), fills the `outputs` (n, P), and
+    returns those of the last step.
+    """
+    in_blocks = gates.dim() == 3
+    by_step = _views_by_step(gates, 0 if in_blocks else 1, sizes)
     cell, value = cells, torch.empty_like(cells)
     for step, output in enumerate(outputs.split(sizes)):
         rows = output.shape[0]
-        if rows < cell.shape[0]:  # the shortest sentences have ended
-            cell, value, hidden = cell[:rows], value[:rows], hidden[:rows]
-        by_step[0][step].addmm_(hidden, recurrent_weight)
+        if rows < cell.shape[-2]:  # the shortest sentences have ended
+            cell, value, hidden = cell.narrow(-2, 0, rows), value.narrow(-2, 0, rows), hidden[:rows]
+        if in_blocks:
+            by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
+        else:
+            by_step[0][step].addmm_(hidden, recurrent_weight)
         _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
         _project(value, projection, projection_clip, output)
-        hidden = output
-    return hidden
-
-
-@_WithoutPython
-def _go_by_blocks(
-    gates: Tensor,
-    sizes: list[int],
-    hidden: Tensor,
-    cells: Tensor,
-    outputs: Tensor,
-    recurrent_weight: Tensor,
-    projection: Tensor | None,
-    cell_clip: float | None,
-    projection_clip: float | None,
-    fewest_for_sigmoid: int,
-) -> Tensor:
-    """As `_go_by_rows`, with gates (blocks, n, width) and cells (blocks / 4, B, width)."""
-    by_step = _views_by_step(gates, 0, sizes)
-    cell, value = cells, torch.empty_like(cells)
-    for step, output in enumerate(outputs.split(sizes)):
-        rows = output.shape[0]
-        if rows < cell.shape[1]:  # the shortest sentences have ended
-            cell, value, hidden = cell[:, :rows], value[:, :rows], hidden[:rows]
-        by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
-        _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
-        if projection is None:
-            output.copy_(value.transpose(0, 1).flatten(1))
-        else:
-            torch.sum(torch.bmm(value, projection), dim=0, out=output)
-            _clip(output, projection_clip)
         hidden = output
     return hidden
 
@@ -326,15 +303,19 @@ def _tanh(values: Tensor, out: Tensor, fewest_for_sigmoid: int) -> Tensor:
 
 
 def _project(values: Tensor, projection: Tensor | None, clip: float | None, out: Tensor) -> None:
-    """Values (rows, H) and the projection in parts (parts, width, P) to outputs (rows, P)."""
+    """Values (rows, H) or (blocks, rows, width) and the projection (parts, width, P) to outputs (rows, P).
+
+    There are as many parts as blocks.
+    """
     if projection is None:
-        out.copy_(values)
+        out.copy_(values if values.dim() == 2 else values.transpose(0, 1).flatten(1))
         return
-    if projection.shape[0] == 1:
+    if values.dim() == 2 and projection.shape[0] == 1:
         torch.mm(values, projection[0], out=out)
     else:
-        parts = values.unflatten(1, [projection.shape[0], -1]).transpose(0, 1)
-        torch.sum(torch.bmm(parts, projection), dim=0, out=out)
+        if values.dim() == 2:
+            values = values.unflatten(1, [projection.shape[0], -1]).transpose(0, 1)
+        torch.sum(torch.bmm(values, projection), dim=0, out=out)
     _clip(out, clip)
 
 

@@ -80,8 +80,8 @@ def either_way(request, monkeypatch) -> Iterator[None]:
         monkeypatch.setattr(recurrence, "_Rows", None)
     if request.param == "by Python":
         monkeypatch.setattr(torch.jit, "script", None)
-        for name in ("_go_by_rows", "_go_by_blocks"):
-            monkeypatch.setattr(recurrence, name, recurrence._WithoutPython(getattr(recurrence, name).function))
+        steps = recurrence._WithoutPython(recurrence._go_through.function)
+        monkeypatch.setattr(recurrence, "_go_through", steps)
     with one_thread():
         yield
 
@@ -177,14 +177,14 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript ends with Python 3.13")
 def test_torch_runs_the_steps_by_itself(recwarn):
-    for steps in (recurrence._go_by_rows, recurrence._go_by_blocks):
-        assert isinstance(recurrence._WithoutPython(steps.function)._scripted(), torch.jit.ScriptFunction)
+    steps = recurrence._WithoutPython(recurrence._go_through.function)
+    assert isinstance(steps._scripted(), torch.jit.ScriptFunction)
     assert not recwarn
 
 
 def test_python_runs_the_steps_where_torch_cannot(monkeypatch):
     monkeypatch.delattr(torch.jit, "script")
-    steps = recurrence._go_by_rows.function
+    steps = recurrence._go_through.function
     assert recurrence._WithoutPython(steps)._scripted() is steps
 
 
