@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .threads import lock_of
+from .threads import WithoutPython, lock_of
 
 # A product over windows of characters has about this many rows, so that its result stays in the processor's cache.
 WINDOWS_PER_PRODUCT = 256
@@ -196,9 +196,10 @@ def row_keys(rows: Tensor) -> list[bytes]:
 
 
 class Group(NamedTuple):
-    """Words of about the same length."""
+    """Words of about the same length that stand side by side."""
 
-    words: Tensor  # their places among all
+    start: int
+    end: int
     length: int  # characters of the longest
 
 
@@ -208,33 +209,33 @@ def lengths_of(characters: Tensor, padding: int) -> Tensor:
     return ((characters != padding) * positions).amax(dim=1)
 
 
-def groups_of_similar_length(characters: Tensor, padding: int) -> list[Group]:
-    """Groups the words (N, C), the shortest first; those of a length stay in order."""
-    lengths, order = lengths_of(characters, padding).sort(stable=True)
-    sizes: list[int] = lengths.tolist()
+def groups_of_similar_length(lengths: list[int]) -> list[Group]:
+    """Groups words that stand by their lengths, the shortest first."""
     groups, start = [], 0
-    while start < len(sizes):
-        end = bisect_right(sizes, sizes[start] + LENGTHS_PER_GROUP)
-        end = min(end, start + max(WINDOWS_PER_PRODUCT // (sizes[start] + 1), 1))
-        groups.append(Group(words=order[start:end], length=sizes[end - 1]))
+    while start < len(lengths):
+        end = bisect_right(lengths, lengths[start] + LENGTHS_PER_GROUP)
+        end = min(end, start + max(WINDOWS_PER_PRODUCT // (lengths[start] + 1), 1))
+        groups.append(Group(start, end, lengths[end - 1]))
         start = end
     return groups
 
 
 def joint_filters(weights: Sequence[Tensor]) -> Tensor:
     """Convolutions (filters, E, width) as one matrix (K, F) for windows of the widest one."""
-    widest = max(weight.shape[2] for weight in weights)
-    columns = [
-        torch.nn.functional.pad(weight, (0, widest - weight.shape[2])).permute(2, 1, 0).flatten(0, 1)
-        for weight in weights
-    ]
-    return torch.cat(columns, dim=1)
+    widest, count = max(weight.shape[2] for weight in weights), sum(len(weight) for weight in weights)
+    joint = weights[0].new_zeros(widest, weights[0].shape[1], count)
+    start = 0
+    for weight in weights:
+        end = start + len(weight)
+        joint[: weight.shape[2], :, start:end] = weight.permute(2, 1, 0)
+        start = end
+    return joint.flatten(0, 1)
 
 
 def joint_filters_pay(weights: Sequence[Tensor]) -> bool:
     """Whether one product for all filters is not much more work than one for each width."""
-    widest, filters = max(weight.shape[2] for weight in weights), sum(weight.shape[0] for weight in weights)
-    return widest * filters <= MOST_WASTE * sum(weight.shape[0] * weight.shape[2] for weight in weights)
+    widest, count = max(weight.shape[2] for weight in weights), sum(len(weight) for weight in weights)
+    return widest * count <= MOST_WASTE * sum(weight.shape[0] * weight.shape[2] for weight in weights)
 
 
 def highest_scores(characters: Tensor, filters: Tensor) -> Tensor:
@@ -261,17 +262,30 @@ def few_characters(characters: Tensor, places: int) -> Tensor | None:
     return different if len(different) * places <= characters.numel() // CHARACTERS_PER_SCORE else None
 
 
-def character_scores(characters: Tensor, filters: Tensor) -> Tensor:
-    """What each embedded character (V, E) adds to the scores of a window, by its place there: (places, V, F)."""
-    return torch.matmul(characters, filters.unflatten(0, (-1, characters.shape[1])))
+def character_scores(characters: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
+    """What each embedded character (V, E) adds to the scores of a window, by its place there: (places, V, F).
+
+    The bias (F,) is in what the first one adds.
+    """
+    scores = torch.matmul(characters, filters.unflatten(0, (-1, characters.shape[1])))
+    scores[0] += bias
+    return scores
 
 
-def highest_sums(characters: Tensor, scores: Tensor) -> Tensor:
-    """As `highest_scores`, with sums for products: words (U, C) whose characters are rows of `character_scores`."""
-    places, count, _ = scores.shape
-    windows = characters.unfold(1, places, 1) + count * torch.arange(places)  # (U, S, places)
-    sums = torch.nn.functional.embedding_bag(windows.flatten(0, 1), scores.flatten(0, 1), mode="sum")
-    return sums.unflatten(0, windows.shape[:2]).amax(dim=1)
+@WithoutPython
+def highest_sums(characters: Tensor, groups: list[tuple[int, int, int]], scores: Tensor) -> Tensor:
+    """As `highest_scores`, with sums for products: words (U, C) whose characters are rows of `character_scores`.
+
+    The words are in groups, one after another: start, end, and how many columns of them are read.
+    """
+    places, count, filters = scores.shape
+    rows, first_rows = scores.flatten(0, 1), count * torch.arange(places)
+    features = scores.new_empty([groups[-1][1], filters])
+    for start, end, columns in groups:
+        windows = characters[start:end, :columns].unfold(1, places, 1) + first_rows  # (n, S, places)
+        sums = torch.nn.functional.embedding_bag(windows.flatten(0, 1), rows, mode="sum")
+        torch.amax(sums.unflatten(0, [end - start, -1]), 1, out=features[start:end])
+    return features
 
 
 class _HighestScores(torch.autograd.Function):
@@ -317,7 +331,8 @@ def linear(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
         return layer(inputs)
     blocks = layer.weight.unflatten(0, (-1, ROWS_PER_BLOCK))  # (O / rows, rows, I), in place
     bias = layer.bias.view(len(blocks), -1, 1)
-    columns = torch.baddbmm(bias, blocks, inputs.T.expand(len(blocks), -1, -1))  # (O / rows, rows, N)
+    words = inputs.T.contiguous()
+    columns = torch.baddbmm(bias, blocks, words.expand(len(blocks), -1, -1))  # (O / rows, rows, N)
     return columns.flatten(0, 1).T
 
 

@@ -172,62 +172,66 @@ class ElmoWordEncoder(nn.Module):
         return torch.stack(cast(list[Tensor], known))
 
     def _encode_different(self, ids: Tensor) -> Tensor:
+        """As `_encode`, the words by their length, and both halves of many words at once."""
         characters = ids[:, 1:] if self.word_input == "both" else ids
-        highest = self._way_to_the_highest(characters)
-        bias = torch.cat([cast(Tensor, convolution.bias) for convolution in self.convolutions])
+        lengths, order = lengths_of(characters, self.padding_character).sort(stable=True)
+        ids, convolve = ids[order], self._way_to_convolve(characters)
 
-        def convolve(characters: Tensor) -> Tensor:
-            return self._convolve_by_length(characters, highest, bias)
+        def encode_chunk(ids: Tensor, lengths: list[int]) -> Tensor:
+            return self._encode(ids, lambda characters: convolve(characters, lengths))
 
-        def encode(ids: Tensor) -> Tensor:
-            return torch.cat([self._encode(chunk, convolve) for chunk in ids.split(WORDS_PER_CHUNK)])
+        def encode(ids: Tensor, lengths: Tensor) -> Tensor:
+            chunks = zip(ids.split(WORDS_PER_CHUNK), lengths.split(WORDS_PER_CHUNK), strict=True)
+            return torch.cat([encode_chunk(chunk, of_chunk.tolist()) for chunk, of_chunk in chunks])
 
-        if needs_gradient(self.parameters()) or not is_worth_two(bias, len(ids), FEWEST_FOR_TWO_HALVES):
-            return encode(ids)
-        # By length, as then the words of a half are read in their order
-        order = lengths_of(characters, self.padding_character).argsort()
-        first, second = order[::2], order[1::2]
-        halves = side_by_side(lambda: encode(ids[first]), lambda: encode(ids[second]))
-        words = bias.new_empty(len(ids), halves[0].shape[1])
-        words[first], words[second] = halves
-        return words
+        if needs_gradient(self.parameters()) or not is_worth_two(ids, len(ids), FEWEST_FOR_TWO_HALVES):
+            words = encode(ids, lengths)
+        else:
+            halves = side_by_side(lambda: encode(ids[::2], lengths[::2]), lambda: encode(ids[1::2], lengths[1::2]))
+            words = halves[0].new_empty(len(ids), halves[0].shape[1])
+            words[::2], words[1::2] = halves
+        return words.index_select(0, order.argsort())
 
-    def _way_to_the_highest(self, characters: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """What makes of some of these words (U, C) the maximum of each filter (U, F), if all can be had at once."""
-        weights = [cast(nn.Conv1d, convolution).weight for convolution in self.convolutions]
-        if not joint_filters_pay(weights):
-            return None
-        filters = joint_filters(weights)
-        widest = max(weight.shape[2] for weight in weights)
-        different = None if needs_gradient(self.parameters()) else few_characters(characters, places=widest)
-        if different is None:
-            return lambda read: highest_scores(self.embedding(read), filters)
-        scores = character_scores(self.embedding(different), filters)
-        rows = different.new_zeros(int(different[-1]) + 1)
-        rows[different] = torch.arange(len(different))
-        return lambda read: highest_sums(rows[read], scores)
+    def _way_to_convolve(self, characters: Tensor) -> Callable[[Tensor, list[int]], Tensor]:
+        """What makes features (n, F) of some of these words (U, C), the shortest first, and their lengths.
 
-    def _convolve_by_length(
-        self, characters: Tensor, highest: Callable[[Tensor], Tensor] | None, bias: Tensor
-    ) -> Tensor:
-        """As `_convolve`, without the padding that a word has beyond one window that is nothing but padding.
-
-        All such windows are the same, so one is enough for the maximum. A word too long to have one is read whole.
+        As `_convolve`, without the padding that a word has beyond one window that is nothing but padding: all such
+        windows are the same, so one is enough for the maximum. A word too long to have one is read whole.
         """
         widest = max(cast(nn.Conv1d, convolution).kernel_size[0] for convolution in self.convolutions)
-        groups = groups_of_similar_length(characters, self.padding_character)
-        features = []
-        for group in groups:
-            columns = group.length + widest
-            read = characters[group.words, :columns]
-            if highest is None or columns > characters.shape[1]:
-                features.append(self._convolve(read))
-            else:
-                features.append(highest(read) + bias)
-        order = torch.cat([group.words for group in groups])
-        if torch.equal(order, torch.arange(len(order), device=order.device)):
-            return torch.cat(features)
-        return torch.cat(features).index_select(0, order.argsort())
+        highest = self._way_to_the_highest(characters, widest)
+
+        def convolve(characters: Tensor, lengths: list[int]) -> Tensor:
+            groups = [(start, end, longest + widest) for start, end, longest in groups_of_similar_length(lengths)]
+            short = [group for group in groups if group[2] <= characters.shape[1]]
+            features = [highest(characters, short)] if short else []
+            features += [self._convolve(characters[start:end]) for start, end, _ in groups[len(short) :]]
+            return features[0] if len(features) == 1 else torch.cat(features)
+
+        return convolve
+
+    def _way_to_the_highest(
+        self, characters: Tensor, widest: int
+    ) -> Callable[[Tensor, list[tuple[int, int, int]]], Tensor]:
+        """What makes features (n, F) of some of these words (U, C), and of groups: start, end, columns to read."""
+        weights = [cast(nn.Conv1d, convolution).weight for convolution in self.convolutions]
+        bias = torch.cat([cast(Tensor, convolution.bias) for convolution in self.convolutions])
+
+        def in_groups(convolve: Callable[[Tensor], Tensor]) -> Callable[[Tensor, list[tuple[int, int, int]]], Tensor]:
+            return lambda read, groups: torch.cat(
+                [convolve(read[start:end, :columns]) for start, end, columns in groups]
+            )
+
+        if not joint_filters_pay(weights):
+            return in_groups(self._convolve)
+        filters = joint_filters(weights)
+        different = None if needs_gradient(self.parameters()) else few_characters(characters, places=widest)
+        if different is None:
+            return in_groups(lambda read: highest_scores(self.embedding(read), filters) + bias)
+        scores = character_scores(self.embedding(different), filters, bias)
+        rows = different.new_zeros(int(different[-1]) + 1)
+        rows[different] = torch.arange(len(different))
+        return lambda read, groups: highest_sums(rows[read], groups, scores)
 
 
 __all__ = ["ElmoWordEncoder"]

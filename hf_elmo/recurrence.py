@@ -3,19 +3,17 @@
 """The steps of an LSTM layer, fast: the arithmetic of `ElmoLstmLayer`, forward and backward.
 
 Without a gradient, the loop writes into memory that is already there, and torch runs it without Python; large weights
-are put in blocks (`_Blocks`). With a gradient, only what that needs is kept (`DifferentiableLstm`).
+are put in blocks (`_in_blocks`). With a gradient, only what that needs is kept (`DifferentiableLstm`).
 
 Shapes as in modeling_elmo.py; moreover n words of a piece, and rows: the sentences that a step reads.
 """
 
-import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .threads import lock_of
+from .threads import WithoutPython
 
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
 # cache when their step comes.
@@ -30,6 +28,10 @@ VALUES_PER_BLOCK = 2**18
 FEWEST_VALUES_FOR_BLOCKS = 2**21
 FEWEST_WORDS_FOR_BLOCKS = 80
 FEWEST_ROWS_FOR_BLOCKS = 4
+# The inputs of a few words are multiplied by so many rows of such weights at a time: more stand so far apart that the
+# processor does not fetch them ahead.
+ROWS_AT_ONCE = 64
+MOST_WORDS_FOR_SOME_ROWS = 64
 # The outputs before the projection are summed in parts of so many values, which round less than one long sum. It pays
 # for more than two of them: the sums of a small model round little.
 VALUES_PER_SUM = 512
@@ -63,15 +65,18 @@ def read_without_gradient(
     layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
 ) -> LstmResult:
     """One layer of one direction over packed words (N, P); only the outputs of all steps are kept."""
-    way: _Way = _Blocks(layer, cell) if _blocks_pay(layer, inputs, batch_sizes) else _Rows(layer, cell)
+    width = _width_of_blocks(layer) if _blocks_pay(layer, inputs, batch_sizes) else None
+    weights = _as_stored(layer) if width is None else _in_blocks(layer, width)
+    cells = cell.clone() if width is None else _columns_in_blocks(cell, width)
     outputs = torch.empty_like(inputs)
-    last_hidden, start = hidden, 0
-    for sizes in _pieces(batch_sizes):
-        end = start + sum(sizes)
-        last_hidden = way.go(inputs[start:end], sizes, last_hidden, outputs[start:end])
-        start = end
+    settings = layer.cell_clip, layer.projection_clip, _rows_at_once(layer, inputs), FEWEST_FOR_SIGMOID
+    _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *settings)
     places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
-    return LstmResult(outputs, torch.cat([outputs[places], hidden[len(places) :]]), way.last_cell())
+    return LstmResult(
+        outputs=outputs,
+        hidden=torch.cat([outputs[places], hidden[len(places) :]]),
+        cell=cells if width is None else cells.transpose(0, 1).flatten(1),
+    )
 
 
 def _blocks_pay(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
@@ -83,17 +88,9 @@ def _blocks_pay(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> b
     )
 
 
-class _Way(Protocol):
-    """How the steps are computed."""
-
-    def go(self, inputs: Tensor, sizes: list[int], hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Reads the next words (n, P), so many in each step, from the state `hidden` (rows, P).
-
-        Fills the `outputs` (n, P) and returns those of the last step, the next such state.
-        """
-
-    def last_cell(self) -> Tensor:
-        """The cells (B, H) after the last word of each row."""
+def _rows_at_once(layer: LstmWeights, inputs: Tensor) -> int:
+    is_large = inputs.device.type == "cpu" and layer.input_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
+    return ROWS_AT_ONCE if is_large and len(inputs) <= MOST_WORDS_FOR_SOME_ROWS else len(layer.input_weight)
 
 
 def _pieces(batch_sizes: list[int]) -> list[list[int]]:
@@ -119,70 +116,45 @@ def _last_places(batch_sizes: list[int]) -> list[int]:
     return places
 
 
-class _Rows:
-    """With the weights as they are stored.
+class _Weights(NamedTuple):
+    """The weights of a layer as `_go_through` reads them; see `_as_stored` and `_in_blocks`."""
 
-    Args:
-        layer: The weights.
-        cell: The cells (B, H) before the first word.
-    """
-
-    def __init__(self, layer: LstmWeights, cell: Tensor):
-        self.layer = layer
-        self.projection = None if layer.projection_weight is None else _in_parts(layer.projection_weight)
-        self.cells = cell.clone()
-        self.gates = cell.new_empty(0, 4 * layer.cell_size)  # as many words as a piece has had so far
-
-    def go(self, inputs: Tensor, sizes: list[int], hidden: Tensor, outputs: Tensor) -> Tensor:
-        layer, words = self.layer, len(inputs)
-        if len(self.gates) < words:
-            self.gates = inputs.new_empty(words, self.gates.shape[1])
-        gates = torch.addmm(layer.bias, inputs, layer.input_weight, out=self.gates[:words])
-        weights = layer.recurrent_weight, self.projection
-        clips = layer.cell_clip, layer.projection_clip
-        return _go_through(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
-
-    def last_cell(self) -> Tensor:
-        return self.cells
+    input_weight: Tensor  # (P, 4H) or (blocks, P, width)
+    recurrent_weight: Tensor  # (P, 4H) or (blocks, P, width)
+    bias: Tensor  # (4H,) or (blocks, 1, width)
+    projection: Tensor | None  # (parts, width, P)
 
 
-class _Blocks:
-    """As `_Rows`, with columns in blocks: (rows, columns) is (blocks, rows, width), for weights, gates and cells.
-
-    A large matrix has its rows far apart in memory, and a product with a few rows waits for it most of the time.
-    """
-
-    def __init__(self, layer: LstmWeights, cell: Tensor):
-        self.layer = layer
-        width = _width_of_blocks(layer)
-        self.input_weight, self.recurrent_weight = (
-            _in_blocks(weight, width).contiguous() for weight in (layer.input_weight, layer.recurrent_weight)
-        )
-        self.bias = _in_blocks(layer.bias.unsqueeze(0), width)
-        projection = layer.projection_weight
-        self.projection = None if projection is None else projection.unflatten(0, (-1, width))
-        self.cells = _in_blocks(cell, width).clone(memory_format=torch.contiguous_format)
-        self.gates = cell.new_empty(len(self.bias), 0, width)
-
-    def go(self, inputs: Tensor, sizes: list[int], hidden: Tensor, outputs: Tensor) -> Tensor:
-        blocks, words = len(self.bias), len(inputs)
-        if self.gates.shape[1] < words:
-            self.gates = inputs.new_empty(blocks, words, self.bias.shape[2])
-        gates = self.gates[:, :words]
-        torch.baddbmm(self.bias, inputs.expand(blocks, -1, -1), self.input_weight, out=gates)
-        weights = self.recurrent_weight, self.projection
-        clips = self.layer.cell_clip, self.layer.projection_clip
-        return _go_through(gates, sizes, hidden, self.cells, outputs, *weights, *clips, FEWEST_FOR_SIGMOID)
-
-    def last_cell(self) -> Tensor:
-        return self.cells.transpose(0, 1).flatten(1)
+def _as_stored(layer: LstmWeights) -> _Weights:
+    return _Weights(
+        input_weight=layer.input_weight,
+        recurrent_weight=layer.recurrent_weight,
+        bias=layer.bias,
+        projection=_in_parts(layer.projection_weight),
+    )
 
 
-def _in_parts(projection: Tensor) -> Tensor:
-    """(H, P) as (parts, width, P); of a few values there is one part."""
+def _in_parts(projection: Tensor | None) -> Tensor | None:
+    """(H, P) as (parts, width, P), without a copy; of a few values there is one part."""
+    if projection is None:
+        return None
     size = len(projection)
     width = VALUES_PER_SUM if size > 2 * VALUES_PER_SUM and size % VALUES_PER_SUM == 0 else size
     return projection.unflatten(0, (-1, width))
+
+
+def _in_blocks(layer: LstmWeights, width: int) -> _Weights:
+    """With columns in blocks: (rows, columns) is (blocks, rows, width), for weights, gates and cells.
+
+    A large matrix has its rows far apart in memory, and a product with a few rows waits for it most of the time.
+    """
+    projection = layer.projection_weight
+    return _Weights(
+        input_weight=_columns_in_blocks(layer.input_weight, width),
+        recurrent_weight=_columns_in_blocks(layer.recurrent_weight, width),
+        bias=_columns_in_blocks(layer.bias.unsqueeze(0), width),
+        projection=None if projection is None else projection.unflatten(0, (-1, width)),
+    )
 
 
 def _width_of_blocks(layer: LstmWeights) -> int:
@@ -192,75 +164,66 @@ def _width_of_blocks(layer: LstmWeights) -> int:
     return layer.cell_size // parts if layer.cell_size % parts == 0 else layer.cell_size
 
 
-def _in_blocks(matrix: Tensor, width: int) -> Tensor:
-    """(rows, columns) as (blocks, rows, width)."""
-    return matrix.unflatten(1, (-1, width)).transpose(0, 1)
+def _columns_in_blocks(matrix: Tensor, width: int) -> Tensor:
+    """(rows, columns) as (blocks, rows, width), a copy."""
+    return matrix.unflatten(1, (-1, width)).transpose(0, 1).clone(memory_format=torch.contiguous_format)
 
 
 # --- Steps that torch runs without Python ----------------------------------------------------------------------------
 
 
-class _WithoutPython:
-    """A function that torch runs by itself where it can, so that threads never wait for Python.
-
-    Two directions would take turns at it thousands of times in a batch, and a thread that sleeps wakes up late.
-    TorchScript is on its way out: where torch no longer has it, or not for the Python at hand, Python runs the
-    function.
-    """
-
-    def __init__(self, function: Callable[..., Tensor]):
-        self.function = function
-        self._run: Callable[..., Tensor] | None = None
-        self._lock = lock_of(self)
-
-    def __call__(self, *arguments: Any) -> Tensor:
-        if self._run is None:
-            with self._lock:
-                self._run = self._run or self._scripted()
-        return self._run(*arguments)
-
-    def _scripted(self) -> Callable[..., Tensor]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                return torch.jit.script(self.function)
-            except Exception:  # whatever it may be: the function is right without it
-                return self.function
-
-
-@_WithoutPython
+@WithoutPython
 def _go_through(
-    gates: Tensor,
-    sizes: list[int],
+    inputs: Tensor,
+    pieces: list[list[int]],
     hidden: Tensor,
     cells: Tensor,
     outputs: Tensor,
+    input_weight: Tensor,
     recurrent_weight: Tensor,
+    bias: Tensor,
     projection: Tensor | None,
     cell_clip: float | None,
     projection_clip: float | None,
+    rows_at_once: int,
     fewest_for_sigmoid: int,
-) -> Tensor:
-    """The steps of some words, from what their inputs give to the gates: (n, 4H), or (blocks, n, width).
+) -> None:
+    """All steps of packed words (N, P), piece by piece, from the state `hidden` (B, P) and `cells` (*, B, *).
 
-    The projection is in parts (parts, width, P). Overwrites the cells (*, B, *), fills the `outputs` (n, P), and
-    returns those of the last step.
+    The weights are those of `_Weights`. Overwrites the cells, and fills the `outputs` (N, P).
     """
-    in_blocks = gates.dim() == 3
-    by_step = _views_by_step(gates, 0 if in_blocks else 1, sizes)
+    in_blocks = input_weight.dim() == 3
+    shape = list(input_weight.shape)
+    shape[-2] = max([0] + [sum(sizes) for sizes in pieces])
+    room = inputs.new_empty(shape)  # for the gates of a piece
     cell, value = cells, torch.empty_like(cells)
-    for step, output in enumerate(outputs.split(sizes)):
-        rows = output.shape[0]
-        if rows < cell.shape[-2]:  # the shortest sentences have ended
-            cell, value, hidden = cell.narrow(-2, 0, rows), value.narrow(-2, 0, rows), hidden[:rows]
+    goes_on = bool(hidden.any())  # from zeros, nothing is to be multiplied in the first step
+    start = 0
+    for sizes in pieces:
+        end = start + sum(sizes)
+        words = inputs[start:end]
+        gates = room.narrow(-2, 0, words.shape[0])  # (n, 4H) or (blocks, n, width)
         if in_blocks:
-            by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
+            torch.baddbmm(bias, words.expand(gates.shape[0], -1, -1), input_weight, out=gates)
         else:
-            by_step[0][step].addmm_(hidden, recurrent_weight)
-        _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
-        _project(value, projection, projection_clip, output)
-        hidden = output
-    return hidden
+            torch.addmm(bias, words[:, :rows_at_once], input_weight[:rows_at_once], out=gates)
+            for first in range(rows_at_once, input_weight.shape[0], rows_at_once):
+                last = first + rows_at_once
+                gates.addmm_(words[:, first:last], input_weight[first:last])
+        by_step = _views_by_step(gates, 0 if in_blocks else 1, sizes)
+        for step, output in enumerate(outputs[start:end].split(sizes)):
+            rows = sizes[step]
+            if rows < cell.shape[-2]:  # the shortest sentences have ended
+                cell, value, hidden = cell.narrow(-2, 0, rows), value.narrow(-2, 0, rows), hidden[:rows]
+            if goes_on:
+                if in_blocks:
+                    by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
+                else:
+                    by_step[0][step].addmm_(hidden, recurrent_weight)
+            _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
+            _project(value, projection, projection_clip, output)
+            hidden, goes_on = output, True
+        start = end
 
 
 def _views_by_step(gates: Tensor, dim: int, sizes: list[int]) -> list[list[Tensor]]:
@@ -355,7 +318,7 @@ class DifferentiableLstm(torch.autograd.Function):
         cells = inputs.new_empty(len(inputs), len(bias) // 4)
         outputs = torch.empty_like(inputs)
         values = torch.empty_like(cell)
-        projection = None if projection_weight is None else _in_parts(projection_weight)
+        projection = _in_parts(projection_weight)
         first = hidden, cell
         last_hidden, last_cell = hidden.clone(), cell.clone()
         by_step = _views_by_step(gates, 1, batch_sizes)

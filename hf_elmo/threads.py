@@ -10,6 +10,7 @@ its threads is often late.
 
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -117,6 +118,36 @@ def one_thread() -> Iterator[None]:
         _threads.set_here(before)
 
 
+# --- Without Python --------------------------------------------------------------------------------------------------
+
+
+class WithoutPython:
+    """A function that torch runs by itself where it can, so that threads never wait for Python.
+
+    Two of them would take turns at it thousands of times in a batch, and one that sleeps wakes up late. TorchScript is
+    on its way out: where torch no longer has it, or not for the Python at hand, Python runs the function.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self._run: Callable[..., Any] | None = None
+        self._lock = lock_of(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._run is None:
+            with self._lock:
+                self._run = self._run or self._scripted()
+        return self._run(*arguments)
+
+    def _scripted(self) -> Callable[..., Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return torch.jit.script(self.function)
+            except Exception:  # whatever it may be: the function is right without it
+                return self.function
+
+
 # --- Two things at once ----------------------------------------------------------------------------------------------
 
 
@@ -153,4 +184,4 @@ def side_by_side(first: Callable[[], Result], second: Callable[[], Result]) -> t
     return calls[0].result(), calls[1].result()
 
 
-__all__ = ["lock_of", "one_thread", "side_by_side"]
+__all__ = ["WithoutPython", "lock_of", "one_thread", "side_by_side"]

@@ -28,7 +28,7 @@ from hf_elmo.fast_paths import (
     plain_path,
 )
 from hf_elmo.recurrence import DifferentiableLstm
-from hf_elmo.threads import one_thread
+from hf_elmo.threads import WithoutPython, one_thread
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}  # values without clips are larger than 1, and round in proportion
 CONFIGS = {
@@ -68,20 +68,24 @@ def either_tanh(request, monkeypatch) -> None:
         monkeypatch.setattr(recurrence, "FEWEST_FOR_SIGMOID", 0)
 
 
-@pytest.fixture(params=["as it is", "in parts", "in blocks", "by Python"])
+@pytest.fixture(params=["as it is", "in parts", "in blocks", "some rows at once", "by Python"])
 def either_way(request, monkeypatch) -> Iterator[None]:
-    """Many values are summed in parts, large weights are put in blocks, and some day torch has no TorchScript."""
+    """Many values are summed in parts, large weights are put in blocks, or some rows of them are read at a time for a
+    few words; and some day torch has no TorchScript."""
     if request.param == "in parts":
         monkeypatch.setattr(recurrence, "VALUES_PER_SUM", 4)
     if request.param == "in blocks":
         for name in ("VALUES", "WORDS", "ROWS"):
             monkeypatch.setattr(recurrence, f"FEWEST_{name}_FOR_BLOCKS", 1)
         monkeypatch.setattr(recurrence, "VALUES_PER_BLOCK", 32)
-        monkeypatch.setattr(recurrence, "_Rows", None)
+        monkeypatch.setattr(recurrence, "_as_stored", None)
+    if request.param == "some rows at once":
+        monkeypatch.setattr(recurrence, "FEWEST_VALUES_FOR_BLOCKS", 1)
+        monkeypatch.setattr(recurrence, "ROWS_AT_ONCE", 3)
     if request.param == "by Python":
         monkeypatch.setattr(torch.jit, "script", None)
-        steps = recurrence._WithoutPython(recurrence._go_through.function)
-        monkeypatch.setattr(recurrence, "_go_through", steps)
+        for module, name in ((recurrence, "_go_through"), (modeling_elmo_words, "highest_sums")):
+            monkeypatch.setattr(module, name, WithoutPython(getattr(module, name).function))
     with one_thread():
         yield
 
@@ -177,7 +181,7 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript ends with Python 3.13")
 def test_torch_runs_the_steps_by_itself(recwarn):
-    steps = recurrence._WithoutPython(recurrence._go_through.function)
+    steps = WithoutPython(recurrence._go_through.function)
     assert isinstance(steps._scripted(), torch.jit.ScriptFunction)
     assert not recwarn
 
@@ -185,7 +189,7 @@ def test_torch_runs_the_steps_by_itself(recwarn):
 def test_python_runs_the_steps_where_torch_cannot(monkeypatch):
     monkeypatch.delattr(torch.jit, "script")
     steps = recurrence._go_through.function
-    assert recurrence._WithoutPython(steps)._scripted() is steps
+    assert WithoutPython(steps)._scripted() is steps
 
 
 # --- Blocks ----------------------------------------------------------------------------------------------------------
@@ -261,7 +265,7 @@ def test_blocks_are_equal_parts_of_a_gate(cell_size, values, width, monkeypatch)
     weight = torch.randn(8, 4 * cell_size)
     layer = recurrence.LstmWeights(weight, weight, weight[0], None, None, None)
     assert recurrence._width_of_blocks(layer) == width
-    blocks = recurrence._in_blocks(weight, width)
+    blocks = recurrence._in_blocks(layer, width).recurrent_weight
     assert blocks.shape == (4 * cell_size // width, 8, width)
     assert torch.equal(blocks[1], weight[:, width : 2 * width])
 
@@ -274,6 +278,30 @@ def test_blocks_are_for_many_words_and_large_weights(name):
     layer = recurrence.LstmWeights(weight, weight, weight[0], None, None, None)
     inputs = torch.empty(sum(sizes), 1)
     assert recurrence._blocks_pay(layer, inputs, sizes) == (name == "original")
+
+
+@pytest.mark.parametrize("words", [64, 65])
+@pytest.mark.parametrize("shape", [(512, 16384), (128, 4096)])
+def test_some_rows_at_once_are_for_a_few_words_and_large_weights(words, shape):
+    weight = torch.empty(shape, device="meta")
+    layer = recurrence.LstmWeights(weight, weight, weight[0], None, None, None)
+    rows = recurrence._rows_at_once(layer, torch.empty(words, 1))
+    assert rows == (64 if words == 64 and shape[0] == 512 else shape[0])
+
+
+@pytest.mark.parametrize("state", [0.0, 1.0])
+def test_nothing_is_multiplied_by_a_state_of_zeros(state):
+    """The recurrent weights are not read in the first step, unless there is something to multiply them by."""
+    layer = random_model().bilstm.forward_layers[0]
+    size, cells = layer.projection_weight.shape[1], layer.cell_size
+    with torch.no_grad():
+        layer.recurrent_weight.fill_(torch.nan)
+        hidden, cell = torch.full((3, size), state), torch.full((3, cells), state)
+        first, _, _ = layer(torch.ones(3, size), [3], hidden, cell)
+        both, _, _ = layer(torch.ones(5, size), [3, 2], hidden, cell)
+    assert bool(first.isfinite().all()) == (state == 0)
+    assert torch.equal(both[:3], first) or state == 1
+    assert both[3:].isnan().all()
 
 
 @pytest.mark.parametrize("watch", ["register_forward_hook", "register_forward_pre_hook"])
@@ -444,14 +472,14 @@ def test_the_padding_of_a_word_takes_part():
 def test_groups_hold_each_word_once_and_similar_lengths_together():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(0, 50, (400,), generator=generator)
-    characters = torch.where(torch.arange(50) < lengths.unsqueeze(1), 7, 261)
-    groups = groups_of_similar_length(characters, 261)
-    assert torch.cat([group.words for group in groups]).sort().values.tolist() == list(range(400))
+    sizes = lengths.sort().values.tolist()
+    groups = groups_of_similar_length(sizes)
+    assert [number for group in groups for number in range(group.start, group.end)] == list(range(400))
     for group in groups:
-        of_group = lengths[group.words]
-        assert of_group.max() == group.length
-        assert of_group.max() - of_group.min() <= fast_paths.LENGTHS_PER_GROUP
-        assert len(of_group) * (int(of_group.min()) + 1) <= fast_paths.WINDOWS_PER_PRODUCT
+        of_group = sizes[group.start : group.end]
+        assert max(of_group) == group.length
+        assert max(of_group) - min(of_group) <= fast_paths.LENGTHS_PER_GROUP
+        assert len(of_group) * (min(of_group) + 1) <= fast_paths.WINDOWS_PER_PRODUCT
 
 
 @pytest.mark.promise("N10")
