@@ -42,6 +42,7 @@ CODE_FILES = (
     "modeling_elmo_words.py",
     "packing.py",
     "padded.py",
+    "products.py",
     "recurrence.py",
     "sampling.py",
     "scoring.py",

@@ -6,8 +6,9 @@
   and the user asked for a cache (`WordCache`).
 - A word is read only as far as it goes (`groups_of_similar_length`), and all convolutions are one matrix product
   (`highest_scores`), or, of many words, sums of what each character adds (`highest_sums`).
-- A product of a few words with large weights is one for each block of the weights, with the words as columns
-  (`linear`): torch gives each thread some of them, and cuts up a single one badly.
+- Products are made by the library that is faster on this processor (products.py). Where that is MKL, one of a few
+  words with large weights is one for each block of the weights, with the words as columns (`linear`): torch gives each
+  thread some of them, and cuts up a single one badly.
 - Both directions are read at once, and so are both halves of many words (`threads.side_by_side`).
 - The LSTM's steps are in recurrence.py.
 
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .products import NEVER, product, rows_for_onednn
 from .threads import WithoutPython, lock_of
 
 # A product over windows of characters has about this many rows, so that its result stays in the processor's cache.
@@ -243,7 +245,8 @@ def highest_scores(characters: Tensor, filters: Tensor) -> Tensor:
     if needs_gradient((characters, filters)):
         return _HighestScores.apply(characters, filters)
     windows = _windows(characters, filters)  # (U, S, K)
-    scores = windows.flatten(0, 1) @ filters
+    rows = windows.flatten(0, 1)
+    scores = product(rows, filters, None, rows_for_onednn(rows))
     return scores.unflatten(0, windows.shape[:2]).amax(dim=1)
 
 
@@ -327,7 +330,12 @@ class _HighestScores(torch.autograd.Function):
 
 def linear(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
     """What a linear layer makes of inputs (N, I): (N, O), in memory column by column if that is faster."""
-    if not _linear_blocks_pay(layer, inputs):
+    if not _may_be_passed_by(layer, inputs):
+        return layer(inputs)
+    fewest_for_onednn = rows_for_onednn(inputs)
+    if fewest_for_onednn < NEVER:
+        return product(inputs, layer.weight.T, layer.bias, fewest_for_onednn)
+    if not _linear_blocks_pay(layer, len(inputs)):
         return layer(inputs)
     blocks = layer.weight.unflatten(0, (-1, ROWS_PER_BLOCK))  # (O / rows, rows, I), in place
     bias = layer.bias.view(len(blocks), -1, 1)
@@ -336,17 +344,23 @@ def linear(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
     return columns.flatten(0, 1).T
 
 
-def _linear_blocks_pay(layer: torch.nn.Linear, inputs: Tensor) -> bool:
+def _may_be_passed_by(layer: torch.nn.Linear, inputs: Tensor) -> bool:
+    """Whether nobody sees the difference if the weights of a layer are multiplied without a call of it."""
     return (
         type(layer).forward is torch.nn.Linear.forward  # and not something that was put in its place
         and is_as_made(layer)
         and is_fast(inputs)
         and inputs.device.type == "cpu"
         and layer.bias is not None
-        and layer.weight.numel() >= FEWEST_VALUES_FOR_LINEAR_BLOCKS
-        and len(layer.weight) % ROWS_PER_BLOCK == 0
-        and len(inputs) in WORDS_FOR_LINEAR_BLOCKS
         and not needs_gradient((inputs, layer.weight, layer.bias))
+    )
+
+
+def _linear_blocks_pay(layer: torch.nn.Linear, words: int) -> bool:
+    return (
+        layer.weight.numel() >= FEWEST_VALUES_FOR_LINEAR_BLOCKS
+        and len(layer.weight) % ROWS_PER_BLOCK == 0
+        and words in WORDS_FOR_LINEAR_BLOCKS
     )
 
 

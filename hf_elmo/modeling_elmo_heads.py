@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # Before 5.10, transformers takes from a local folder only th
     from .language_model import ElmoLanguageModel  # noqa: F401
     from .modeling_elmo_words import ElmoWordEncoder  # noqa: F401
     from .packing import has_boundaries  # noqa: F401
+    from .products import product  # noqa: F401
     from .recurrence import LstmWeights  # noqa: F401
     from .sampling import Sample  # noqa: F401
     from .scoring import SentenceScore  # noqa: F401

@@ -3,7 +3,8 @@
 """The steps of an LSTM layer, fast: the arithmetic of `ElmoLstmLayer`, forward and backward.
 
 Without a gradient, the loop writes into memory that is already there, and torch runs it without Python; large weights
-are put in blocks (`_in_blocks`). With a gradient, only what that needs is kept (`DifferentiableLstm`).
+are put as products with them read them fastest (`_arranged`). With a gradient, only what that needs is kept
+(`DifferentiableLstm`).
 
 Shapes as in modeling_elmo.py; moreover n words of a piece, and rows: the sentences that a step reads.
 """
@@ -13,28 +14,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .products import HAS_AVX512, MKL_IS_BEHIND, NEVER, add_product, product, rows_for_onednn
 from .threads import WithoutPython
 
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
 # cache when their step comes.
 WORDS_PER_PIECE = 256
-# From so many values on, a tanh by way of the sigmoid is faster on a CPU without AVX-512, where it takes half of the
-# time for the rows of a large batch. With it, torch's own is faster.
-FEWEST_FOR_SIGMOID = 2**62 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 2**14
+# From so many values on, a tanh by way of the sigmoid is faster on a CPU: torch leaves the tanh to MKL.
+FEWEST_FOR_SIGMOID = (2**12 if MKL_IS_BEHIND else NEVER) if HAS_AVX512 else 2**14
 # Weights are put in blocks of about this many values, which stay in the processor's cache during a product with them.
 VALUES_PER_BLOCK = 2**18
-# To put weights in blocks takes as long as a few steps. It pays for weights that are larger than a cache, and not for
-# a few rows.
-FEWEST_VALUES_FOR_BLOCKS = 2**21
-FEWEST_WORDS_FOR_BLOCKS = 80
-FEWEST_ROWS_FOR_BLOCKS = 4
+# To put weights in another order takes as long as a few steps. It pays for weights that are larger than a cache, and
+# not for a few rows.
+FEWEST_VALUES_TO_ARRANGE = 2**21
+FEWEST_WORDS_TO_ARRANGE = 80
+FEWEST_ROWS_TO_ARRANGE = 4
 # The inputs of a few words are multiplied by so many rows of such weights at a time: more stand so far apart that the
 # processor does not fetch them ahead.
 ROWS_AT_ONCE = 64
 MOST_WORDS_FOR_SOME_ROWS = 64
 # The outputs before the projection are summed in parts of so many values, which round less than one long sum. It pays
-# for more than two of them: the sums of a small model round little.
-VALUES_PER_SUM = 512
+# for more than four of them: the sums of a small model round little.
+VALUES_PER_SUM = 256
 
 
 class LstmWeights(NamedTuple):
@@ -65,12 +66,14 @@ def read_without_gradient(
     layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
 ) -> LstmResult:
     """One layer of one direction over packed words (N, P); only the outputs of all steps are kept."""
-    width = _width_of_blocks(layer) if _blocks_pay(layer, inputs, batch_sizes) else None
-    weights = _as_stored(layer) if width is None else _in_blocks(layer, width)
+    fewest_for_onednn = rows_for_onednn(inputs)
+    weights = _arranged(layer, fewest_for_onednn) if _arranging_pays(layer, inputs, batch_sizes) else _as_stored(layer)
+    width = weights.input_weight.shape[-1] if weights.input_weight.dim() == 3 else None
     cells = cell.clone() if width is None else _columns_in_blocks(cell, width)
     outputs = torch.empty_like(inputs)
-    settings = layer.cell_clip, layer.projection_clip, _rows_at_once(layer, inputs), FEWEST_FOR_SIGMOID
-    _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *settings)
+    clips, rows_at_once = (layer.cell_clip, layer.projection_clip), _rows_at_once(layer, inputs)
+    fewest = FEWEST_FOR_SIGMOID, fewest_for_onednn
+    _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *clips, rows_at_once, *fewest)
     places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
     return LstmResult(
         outputs=outputs,
@@ -79,17 +82,17 @@ def read_without_gradient(
     )
 
 
-def _blocks_pay(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
+def _arranging_pays(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
     return (
         inputs.device.type == "cpu"
-        and layer.recurrent_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
-        and len(inputs) >= FEWEST_WORDS_FOR_BLOCKS
-        and batch_sizes[0] >= FEWEST_ROWS_FOR_BLOCKS
+        and layer.recurrent_weight.numel() >= FEWEST_VALUES_TO_ARRANGE
+        and len(inputs) >= FEWEST_WORDS_TO_ARRANGE
+        and batch_sizes[0] >= FEWEST_ROWS_TO_ARRANGE
     )
 
 
 def _rows_at_once(layer: LstmWeights, inputs: Tensor) -> int:
-    is_large = inputs.device.type == "cpu" and layer.input_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
+    is_large = inputs.device.type == "cpu" and layer.input_weight.numel() >= FEWEST_VALUES_TO_ARRANGE
     return ROWS_AT_ONCE if is_large and len(inputs) <= MOST_WORDS_FOR_SOME_ROWS else len(layer.input_weight)
 
 
@@ -117,7 +120,7 @@ def _last_places(batch_sizes: list[int]) -> list[int]:
 
 
 class _Weights(NamedTuple):
-    """The weights of a layer as `_go_through` reads them; see `_as_stored` and `_in_blocks`."""
+    """The weights of a layer as `_go_through` reads them; see `_as_stored` and `_arranged`."""
 
     input_weight: Tensor  # (P, 4H) or (blocks, P, width)
     recurrent_weight: Tensor  # (P, 4H) or (blocks, P, width)
@@ -139,15 +142,20 @@ def _in_parts(projection: Tensor | None) -> Tensor | None:
     if projection is None:
         return None
     size = len(projection)
-    width = VALUES_PER_SUM if size > 2 * VALUES_PER_SUM and size % VALUES_PER_SUM == 0 else size
+    width = VALUES_PER_SUM if size > 4 * VALUES_PER_SUM and size % VALUES_PER_SUM == 0 else size
     return projection.unflatten(0, (-1, width))
 
 
-def _in_blocks(layer: LstmWeights, width: int) -> _Weights:
-    """With columns in blocks: (rows, columns) is (blocks, rows, width), for weights, gates and cells.
+def _arranged(layer: LstmWeights, fewest_for_onednn: int) -> _Weights:
+    """With weights as products with a few rows read them fastest: as stored, their rows are far apart in memory."""
+    if fewest_for_onednn == NEVER:
+        return _in_blocks(layer, _width_of_blocks(layer))
+    input_weight, recurrent_weight = layer.input_weight.T.contiguous().T, layer.recurrent_weight.T.contiguous().T
+    return _as_stored(layer._replace(input_weight=input_weight, recurrent_weight=recurrent_weight))
 
-    A large matrix has its rows far apart in memory, and a product with a few rows waits for it most of the time.
-    """
+
+def _in_blocks(layer: LstmWeights, width: int) -> _Weights:
+    """With columns in blocks: (rows, columns) is (blocks, rows, width), for weights, gates and cells."""
     projection = layer.projection_weight
     return _Weights(
         input_weight=_columns_in_blocks(layer.input_weight, width),
@@ -187,6 +195,7 @@ def _go_through(
     projection_clip: float | None,
     rows_at_once: int,
     fewest_for_sigmoid: int,
+    fewest_for_onednn: int,
 ) -> None:
     """All steps of packed words (N, P), piece by piece, from the state `hidden` (B, P) and `cells` (*, B, *).
 
@@ -203,7 +212,9 @@ def _go_through(
         end = start + sum(sizes)
         words = inputs[start:end]
         gates = room.narrow(-2, 0, words.shape[0])  # (n, 4H) or (blocks, n, width)
-        if in_blocks:
+        if words.shape[0] >= fewest_for_onednn:
+            gates = product(words, input_weight, bias, fewest_for_onednn)
+        elif in_blocks:
             torch.baddbmm(bias, words.expand(gates.shape[0], -1, -1), input_weight, out=gates)
         else:
             torch.addmm(bias, words[:, :rows_at_once], input_weight[:rows_at_once], out=gates)
@@ -219,7 +230,7 @@ def _go_through(
                 if in_blocks:
                     by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
                 else:
-                    by_step[0][step].addmm_(hidden, recurrent_weight)
+                    add_product(by_step[0][step], hidden, recurrent_weight, fewest_for_onednn)
             _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
             _project(value, projection, projection_clip, output)
             hidden, goes_on = output, True

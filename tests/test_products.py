@@ -1,0 +1,164 @@
+"""Products by either library of torch, and when which of them is taken."""
+
+import importlib.util
+import platform
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from hf_elmo import fast_paths, products, recurrence
+from hf_elmo.products import NEVER, add_product, product, rounded_up, rows_for_onednn
+
+
+@pytest.fixture
+def behind(monkeypatch) -> None:
+    monkeypatch.setattr(products, "MKL_IS_BEHIND", True)
+
+
+@pytest.fixture
+def onednn_calls(monkeypatch) -> list[int]:
+    """The rows of each product that oneDNN makes."""
+    calls, multiply = [], products._by_onednn
+
+    def watched(rows: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor:
+        calls.append(len(rows))
+        return multiply(rows, *others)
+
+    monkeypatch.setattr(products, "_by_onednn", watched)
+    return calls
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 17])
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_both_libraries_give_the_same(rows, by_columns, with_bias, onednn_calls):
+    """Rows that are part of a wider matrix, and a weight that lies row by row or column by column."""
+    generator = torch.Generator().manual_seed(rows)
+    inputs = torch.randn(rows, 20, generator=generator)[:, 3:15]
+    weight = torch.randn(8, 12, generator=generator).T if by_columns else torch.randn(12, 8, generator=generator)
+    bias = torch.randn(8, generator=generator) if with_bias else None
+    sums = torch.randn(rows, 8, generator=generator)
+    expected = inputs.double() @ weight.double()
+    for fewest in (0, NEVER):
+        found = product(inputs, weight, bias, fewest)
+        assert_close(found.double(), expected + (bias if with_bias else 0), atol=1e-5, rtol=1e-5)
+        added = sums.clone()
+        add_product(added, inputs, weight, fewest)
+        assert_close(added.double(), sums + expected, atol=1e-5, rtol=1e-5)
+    assert onednn_calls == [rows, rows]
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_mkl_makes_products_of_few_rows(rows, behind, onednn_calls):
+    inputs, weight = torch.randn(rows, 4), torch.randn(4, 5)
+    fewest = rows_for_onednn(inputs)
+    product(inputs, weight, None, fewest)
+    add_product(torch.zeros(rows, 5), inputs, weight, fewest)
+    assert onednn_calls == ([] if rows < 3 else [3, 3])
+
+
+def test_mkl_makes_all_products_where_it_is_not_behind(monkeypatch):
+    monkeypatch.setattr(products, "MKL_IS_BEHIND", False)
+    assert rows_for_onednn(torch.zeros(9, 9)) == NEVER
+
+
+@pytest.mark.usefixtures("behind")
+def test_onednn_is_asked_for_what_it_can_do_only(monkeypatch):
+    numbers = torch.zeros(9, 9)
+    assert rows_for_onednn(numbers) == products.FEWEST_ROWS_FOR_ONEDNN
+    assert rows_for_onednn(numbers.double()) == NEVER
+    assert rows_for_onednn(numbers.to("meta")) == NEVER
+    with monkeypatch.context() as context:
+        context.setattr(torch.backends.mkldnn, "enabled", False)
+        assert rows_for_onednn(numbers) == NEVER
+    with FlopCounterMode(display=False):
+        assert rows_for_onednn(numbers) == NEVER
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    assert rows_for_onednn(numbers) == NEVER
+
+
+def test_a_torch_without_onednn(monkeypatch):
+    """The module can be imported, and its functions can be run without Python."""
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    spec = importlib.util.spec_from_file_location("products_without_onednn", products.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rows, weight = torch.randn(4, 5), torch.randn(5, 6)
+    assert torch.equal(module.product(rows, weight, None, module.rows_for_onednn(rows)), rows @ weight)
+    with pytest.raises(RuntimeError, match="has no oneDNN"):
+        module.product(rows, weight, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: an EPYC\nvendor_id\t: other\n", "AuthenticAMD"),
+        ("vendor_id\t: GenuineIntel\n", "GenuineIntel"),
+        ("processor\t: 0\nCPU implementer\t: 0x41\n", ""),
+    ],
+)
+def test_who_made_the_processor(text, expected, monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda path, **_: text)
+    assert products._maker_of_processor() == expected
+
+
+def test_who_made_the_processor_where_there_is_no_list_of_them(monkeypatch):
+    def missing(path: Path, **_: str) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    monkeypatch.setattr(platform, "processor", lambda: "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD")
+    assert "AMD" in products._maker_of_processor()
+
+
+def test_few_numbers_of_rows():
+    assert {rounded_up(rows) for rows in range(1, 49)} == {16, 32, 48}
+
+
+# --- Who asks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.usefixtures("behind")
+@pytest.mark.parametrize("words", [1, 2, 9])
+def test_a_linear_layer(words, onednn_calls):
+    layer = torch.nn.Linear(6, 12).requires_grad_(False)
+    inputs = torch.randn(words, 6)
+    assert_close(fast_paths.linear(layer, inputs), layer(inputs), atol=1e-6, rtol=1e-6)
+    assert onednn_calls == ([9] if words == 9 else [])
+
+
+def _with_hook(layer: torch.nn.Linear) -> torch.nn.Linear:
+    layer.register_forward_hook(lambda module, given, found: found + 1)
+    return layer
+
+
+@pytest.mark.usefixtures("behind")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.Linear(6, 12),
+        torch.nn.Linear(6, 12, bias=False).requires_grad_(False),
+        torch.nn.Linear(6, 12).requires_grad_(False).double(),
+        _with_hook(torch.nn.Linear(6, 12).requires_grad_(False)),
+    ],
+    ids=["a gradient", "no bias", "double precision", "a hook"],
+)
+def test_layers_that_are_called_as_they_are(layer, onednn_calls):
+    inputs = torch.randn(9, 6, dtype=layer.weight.dtype)
+    assert torch.equal(fast_paths.linear(layer, inputs), layer(inputs))
+    assert onednn_calls == []
+
+
+@pytest.mark.usefixtures("behind")
+def test_large_weights_lie_column_by_column():
+    weights = [torch.randn(8, 16) for _ in range(2)]
+    layer = recurrence.LstmWeights(*weights, torch.randn(16), torch.randn(4, 8), None, None)
+    arranged = recurrence._arranged(layer, fewest_for_onednn=3)
+    for stored, found in zip(weights, (arranged.input_weight, arranged.recurrent_weight), strict=True):
+        assert torch.equal(found, stored)
+        assert found.stride() == (1, 8)
