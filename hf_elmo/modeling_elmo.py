@@ -26,12 +26,18 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
-from .fast_paths import FEWEST_FOR_TWO_DIRECTIONS, WordCache, is_fast, needs_gradient
+from .fast_paths import (
+    FEWEST_FOR_TWO_DIRECTIONS,
+    FEWEST_FOR_TWO_HALVES,
+    WordCache,
+    is_fast,
+    needs_gradient,
+)
 from .modeling_elmo_words import ElmoCarry, ElmoCharacterEmbedding, ElmoWordEmbedding, ElmoWordEncoder
 from .packing import ElmoState, PackedWords, has_boundaries, put_back, with_boundaries
 from .padded import LAYER_NORM_EPSILON, read_padded
 from .recurrence import LstmWeights, read_with_gradient, read_without_gradient
-from .threads import is_worth_two, side_by_side
+from .threads import aside, is_worth_two, side_by_side
 
 # Names of what is stored of the state that sentences start from.
 WARM_STATE = ("warm_hidden", "warm_cell")
@@ -496,25 +502,47 @@ class ElmoModel(ElmoPreTrainedModel):
                 state=state if output_state else None,
             )
         parts = PackedWords.parts_of(mask)
-        read: list[list[Tensor]] = []
-        for part in parts:
-            words = self._encode_words(input_ids, character_ids, part)  # (N, P)
-            layers, state = self._contextualize(words, part, state)  # L + 1 of (N, D)
-            read.append([*layers, *self._combine(layers)])
-        positions = torch.cat([part.positions for part in parts])
-        packed = read[0] if len(read) == 1 else [torch.cat(tensors) for tensors in zip(*read, strict=True)]
-        layers, representations = packed[: len(layers)], packed[len(layers) :]
+
+        def read() -> tuple[list[Tensor], list[Tensor], ElmoState]:
+            layers, representations, ended = self._read(input_ids, character_ids, parts, state)
+            wanted = layers if output_hidden_states else []
+            return [padded(layer) for layer in wanted], [padded(packed) for packed in representations], ended
 
         def padded(packed: Tensor) -> Tensor:
             vectors = put_back(packed, positions, *mask.shape)
             return vectors[:, 1:-1] if add_boundaries else vectors
 
+        positions = torch.cat([part.positions for part in parts])
+        layers, representations, ended = aside(read) if self._pays_aside(len(positions), state) else read()
         return ElmoModelOutput(
-            last_hidden_state=padded(representations[0]),
-            hidden_states=tuple(map(padded, layers)) if output_hidden_states else None,
-            elmo_representations=tuple(map(padded, representations)) if len(representations) > 1 else None,
-            state=state if output_state else None,
+            last_hidden_state=representations[0],
+            hidden_states=tuple(layers) if output_hidden_states else None,
+            elmo_representations=tuple(representations) if len(representations) > 1 else None,
+            state=ended if output_state else None,
         )
+
+    def _pays_aside(self, words: int, state: ElmoState) -> bool:
+        """Whether two halves of the work are done at once, and nobody waits for numbers of this thread."""
+        weight = next(self.parameters())
+        return (
+            not torch.compiler.is_compiling()
+            and is_fast(weight)
+            and is_worth_two(weight, words, FEWEST_FOR_TWO_HALVES)
+            and not needs_gradient((*state, *self.parameters()))
+            and not (self.training and self.bilstm.dropout.p > 0)  # random numbers have to come in order
+        )
+
+    def _read(
+        self, input_ids: Tensor | None, character_ids: Tensor | None, parts: list[PackedWords], state: ElmoState
+    ) -> tuple[list[Tensor], list[Tensor], ElmoState]:
+        """L+1 layers and the ELMo vectors (N, D) of all words, and the state after the last ones."""
+        read: list[list[Tensor]] = []
+        for part in parts:
+            words = self._encode_words(input_ids, character_ids, part)  # (N, P)
+            layers, state = self._contextualize(words, part, state)  # L + 1 of (N, D)
+            read.append([*layers, *self._combine(layers)])
+        packed = read[0] if len(read) == 1 else [torch.cat(tensors) for tensors in zip(*read, strict=True)]
+        return packed[: len(layers)], packed[len(layers) :], state
 
     def _check_inputs(
         self, input_ids: Tensor | None, character_ids: Tensor | None, attention_mask: Tensor | None

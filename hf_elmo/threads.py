@@ -6,6 +6,9 @@ torch lets all threads of the processor work at one operation and wait for each 
 a sentence. Two halves of the work that need nothing of each other are better done `side_by_side`, with half of the
 threads each: they wait for each other once. That pays most where the processor has other work, too, so that one of
 its threads is often late.
+
+Threads that have helped with an operation stay awake for some milliseconds, in case there is another one. Of two
+processors they would take the time of one half. So what has two halves is called `aside`, by a thread without helpers.
 """
 
 import os
@@ -15,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +27,8 @@ Result = TypeVar("Result")
 
 # Seconds that two new threads wait for each other.
 PATIENCE = 60
+# How many calls are aside at once; others wait.
+CALLS_ASIDE = 2
 
 # --- Locks -----------------------------------------------------------------------------------------------------------
 
@@ -58,7 +63,7 @@ class _Threads:
     def __init__(self) -> None:
         self._lock = lock_of(self)
         self._used_several = False
-        self._pairs: dict[int, ThreadPoolExecutor] = {}
+        self._pools: dict[tuple[str, int], ThreadPoolExecutor] = {}
 
     def set_here(self, threads: int) -> None:
         """Sets their number for the calling thread, and for no other."""
@@ -68,19 +73,19 @@ class _Threads:
             torch.set_num_threads(threads)
             new.submit(torch.set_num_threads, of_new_threads).result()
 
-    def pair(self, threads: int) -> ThreadPoolExecutor:
-        """Two threads of the program for which so many threads of the processor compute, each; made once.
+    def pool(self, name: str, count: int, threads: int) -> ThreadPoolExecutor:
+        """Some threads of the program for which so many threads of the processor compute, each; made once.
 
-        Both are there and have their number when it returns: one that got it later would put back a number for new
+        All are there and have their number when it returns: one that got it later would put back a number for new
         threads that may have changed meanwhile.
         """
-        if threads not in self._pairs:
-            new = ThreadPoolExecutor(2, "hf_elmo", self.set_here, (threads,))
-            meeting = threading.Barrier(2, timeout=PATIENCE)
-            wait([new.submit(meeting.wait) for _ in range(2)])
-            if self._pairs.setdefault(threads, new) is not new:  # another thread was faster
+        if (name, threads) not in self._pools:
+            new = ThreadPoolExecutor(count, f"hf_elmo_{name}", self.set_here, (threads,))
+            meeting = threading.Barrier(count, timeout=PATIENCE)
+            wait([new.submit(meeting.wait) for _ in range(count)])
+            if self._pools.setdefault((name, threads), new) is not new:  # another thread was faster
                 new.shutdown()
-        return self._pairs[threads]
+        return self._pools[name, threads]
 
     def note(self) -> None:
         """Remembers whether models of this process have computed with several threads."""
@@ -90,9 +95,9 @@ class _Threads:
     def in_a_fork(self) -> None:
         """A forked process has none of the threads of its parent.
 
-        Without it, it would wait for ever for the pairs of threads, and for the threads of the processor.
+        Without it, it would wait for ever for the pools of threads, and for the threads of the processor.
         """
-        self._pairs = {}
+        self._pools = {}
         if self._used_several:
             torch.set_num_threads(1)
 
@@ -107,15 +112,15 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Within this context one thread of the processor computes for this thread of the program."""
-    before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
-    _threads.set_here(1)
+    before, token = torch.get_num_threads(), _of_caller.set(1)
     try:
+        if before > 1:
+            _threads.set_here(1)
         yield
     finally:
-        _threads.set_here(before)
+        _of_caller.reset(token)
+        if before > 1:
+            _threads.set_here(before)
 
 
 # --- Without Python --------------------------------------------------------------------------------------------------
@@ -150,6 +155,14 @@ class WithoutPython:
 
 # --- Two things at once ----------------------------------------------------------------------------------------------
 
+# Aside, how many threads of the processor compute for the caller.
+_of_caller: ContextVar[int | None] = ContextVar("of_caller", default=None)
+
+
+def threads_to_share() -> int:
+    """How many threads of the processor there are for two halves."""
+    return _of_caller.get() or torch.get_num_threads()
+
 
 def is_worth_two(tensor: torch.Tensor, multiplications: int, fewest: int) -> bool:
     """Whether two halves of some work at a tensor are better done at once.
@@ -162,26 +175,52 @@ def is_worth_two(tensor: torch.Tensor, multiplications: int, fewest: int) -> boo
     return (
         multiplications >= fewest
         and tensor.device.type == "cpu"
-        and torch.get_num_threads() > 1
+        and threads_to_share() > 1
         and torch._C._len_torch_dispatch_stack() == 0  # such as counters of operations, which look at one thread only
     )
 
 
 def side_by_side(first: Callable[[], Result], second: Callable[[], Result]) -> tuple[Result, Result]:
     """The results of two functions that are called at once, without a gradient, each with half of the threads."""
-    is_inference = torch.is_inference_mode_enabled()
-
-    def call(function: Callable[[], Result]) -> Result:
-        with torch.inference_mode(is_inference), torch.no_grad():
-            return function()
-
     try:
-        pair = _threads.pair(max(torch.get_num_threads() // 2, 1))
-        calls = [pair.submit(copy_context().run, call, function) for function in (first, second)]
+        pair = _threads.pool("pair", 2, max(threads_to_share() // 2, 1))
+        calls = [pair.submit(_as_here(function)) for function in (first, second)]
     except RuntimeError:  # the program is about to end, and begins no threads
         return first(), second()
     wait(calls)  # also if the first one fails: nothing goes on behind the caller's back
     return calls[0].result(), calls[1].result()
 
 
-__all__ = ["WithoutPython", "lock_of", "one_thread", "side_by_side"]
+def aside(function: Callable[[], Result]) -> Result:
+    """The result of a function that is called without a gradient, and has halves for `side_by_side` most of all.
+
+    Only halves that have one thread of the processor each are better off: what is between them has one, too.
+    """
+    threads = torch.get_num_threads()
+    if threads // 2 != 1 or _of_caller.get() is not None:
+        return function()
+    token = _of_caller.set(threads)
+    try:
+        call = _threads.pool("aside", CALLS_ASIDE, 1).submit(_as_here(function))
+    except RuntimeError:  # the program is about to end, and begins no threads
+        return function()
+    finally:
+        _of_caller.reset(token)
+    try:
+        return call.result()
+    finally:
+        call.cancel()  # if the caller was interrupted before it began
+
+
+def _as_here(function: Callable[[], Result]) -> Callable[[], Result]:
+    """The function, for another thread, with the context and the mode of this one, and without a gradient."""
+    is_inference, context = torch.is_inference_mode_enabled(), copy_context()
+
+    def call() -> Result:
+        with torch.inference_mode(is_inference), torch.no_grad():
+            return function()
+
+    return lambda: context.run(call)
+
+
+__all__ = ["WithoutPython", "aside", "lock_of", "one_thread", "side_by_side"]

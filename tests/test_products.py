@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import fast_paths, products, recurrence
-from hf_elmo.products import NEVER, add_product, product, rounded_up, rows_for_onednn
+from hf_elmo.products import NEVER, add_product, product, rows_for_onednn
 
 
 @pytest.fixture
@@ -115,8 +115,18 @@ def test_who_made_the_processor_where_there_is_no_list_of_them(monkeypatch):
     assert "AMD" in products._maker_of_processor()
 
 
-def test_few_numbers_of_rows():
-    assert {rounded_up(rows) for rows in range(1, 49)} == {16, 32, 48}
+def test_onednn_writes_few_programs(monkeypatch):
+    numbers, multiply = set(), products._linear
+
+    def watched(rows: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor:
+        numbers.add(len(rows))
+        return multiply(rows, *others)
+
+    monkeypatch.setattr(products, "_linear", watched)
+    weight = torch.randn(3, 2)
+    for rows in range(1, 81):
+        assert product(torch.randn(rows, 3), weight, None, 0).shape == (rows, 2)
+    assert numbers == {*range(4, 33, 4), 48, 64, 80}
 
 
 # --- Who asks --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import nullcontext
 from contextvars import ContextVar
 
@@ -16,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import ElmoConfig, ElmoModel, batch_to_ids, quantize
 from hf_elmo.fast_paths import plain_path
-from hf_elmo.threads import _Threads, is_worth_two, one_thread, side_by_side
+from hf_elmo.threads import CALLS_ASIDE, _Threads, aside, is_worth_two, one_thread, side_by_side, threads_to_share
 
 WORDS = "the quick brown fox jumps over a lazy dog while somebody incomprehensibly reads newspapers aloud".split()
 SENTENCES = [[*WORDS, f"word{number}"][number % 5 :] for number in range(150)]  # more than 128 different words
@@ -166,9 +167,9 @@ def test_both_have_their_threads_before_anything_else_goes_on(monkeypatch, two_t
         ready.append(number)
 
     monkeypatch.setattr(threads, "set_here", slowly)
-    pair = threads.pair(3)
+    pair = threads.pool("pair", 2, 3)
     assert ready == [3, 3]
-    assert threads.pair(3) is pair
+    assert threads.pool("pair", 2, 3) is pair
     assert pair.submit(int).result() == 0
     pair.shutdown()
 
@@ -200,14 +201,124 @@ def test_an_error_comes_after_both_have_ended(two_threads):
     assert ended.is_set()
 
 
+# --- Aside -----------------------------------------------------------------------------------------------------------
+
+
+def here() -> tuple[threading.Thread, int, int]:
+    return threading.current_thread(), torch.get_num_threads(), threads_to_share()
+
+
+def test_aside_has_one_thread_and_shares_out_two(two_threads):
+    def read() -> None:
+        thread, computing, to_share = here()
+        assert (computing, to_share) == (1, 2)
+        assert thread is not caller
+        assert is_worth_two(torch.zeros(1), 1, 1)
+        assert side_by_side(torch.get_num_threads, torch.get_num_threads) == (1, 1)
+        assert aside(threading.current_thread) is thread
+        with one_thread():
+            assert not is_worth_two(torch.zeros(1), 1, 1)
+        assert here() == (thread, 1, 2)
+
+    caller = threading.current_thread()
+    assert aside(read) is None
+    assert here() == (caller, 2, 2)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_only_halves_of_one_thread_are_better_off_aside(threads, two_threads):
+    torch.set_num_threads(threads)
+    assert (aside(threading.current_thread) is threading.current_thread()) == (threads in (1, 4))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, nullcontext])
+def test_aside_has_the_callers_context_and_mode(mode, two_threads):
+    number: ContextVar[int] = ContextVar("number", default=0)
+    number.set(7)
+    with mode():
+        found = aside(lambda: (number.get(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
+    assert found == (7, False, mode is torch.inference_mode)
+
+
+def test_an_error_aside_is_the_callers(two_threads):
+    def fail() -> None:
+        raise ValueError("aside")
+
+    with pytest.raises(ValueError, match="aside"):
+        aside(fail)
+    assert aside(lambda: 3) == 3
+
+
+def test_more_calls_than_there_are_threads_for(two_threads):
+    seen = []
+
+    def slowly() -> threading.Thread:
+        time.sleep(0.05)
+        return threading.current_thread()
+
+    callers = [threading.Thread(target=lambda: seen.append(aside(slowly))) for _ in range(3 * CALLS_ASIDE)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert len(seen) == len(callers)
+    assert len(set(seen)) == CALLS_ASIDE
+    assert not set(seen) & set(callers)
+
+
+def test_a_caller_that_is_interrupted_leaves_nothing_behind(two_threads, monkeypatch):
+    """What had not begun yet does not begin."""
+    free, begun, called = threading.Event(), threading.Semaphore(0), []
+
+    def occupy() -> None:
+        begun.release()
+        assert free.wait(60)
+
+    occupied = [threading.Thread(target=lambda: aside(occupy)) for _ in range(CALLS_ASIDE)]
+    for thread in occupied:
+        thread.start()
+    for _ in occupied:
+        assert begun.acquire(timeout=60)
+
+    def interrupt(call: Future) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Future, "result", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            aside(lambda: called.append(1))
+    free.set()
+    for thread in occupied:
+        thread.join()
+    assert aside(lambda: 2) == 2
+    assert not called
+
+
+@pytest.mark.parametrize("count", [100, 150])
+def test_many_words_are_read_aside(count, calls, monkeypatch):
+    model, threads = make_model(), []
+    model.bilstm.register_forward_hook(lambda *_: threads.append(threading.current_thread()))
+    sentences = [[f"word{number}"] for number in range(count // 3)]  # and the boundaries of each
+    with torch.no_grad():
+        found = model(batch_to_ids(sentences)).last_hidden_state
+        with one_thread():
+            expected = model(batch_to_ids(sentences)).last_hidden_state
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert (threads[0] is threading.current_thread()) == (count == 100)
+    assert threads[1] is threading.current_thread()
+
+
 AT_THE_END = """
 import atexit, os, sys, torch
-from hf_elmo.threads import side_by_side
+from hf_elmo.threads import aside, side_by_side
 torch.set_num_threads(2)
-atexit.register(lambda: print(side_by_side(lambda: "end", lambda: "of it")))
-print(side_by_side(lambda: "a", lambda: "b"))
+def both(first, second):
+    return aside(lambda: side_by_side(lambda: first, lambda: second))
+atexit.register(lambda: print(both("end", "of it")))
+print(both("a", "b"))
 if hasattr(os, "fork") and (child := os.fork()) == 0:
-    print("child", side_by_side(lambda: "c", lambda: "d"), flush=True)
+    torch.set_num_threads(2)
+    print("child", both("c", "d"), flush=True)
     os._exit(0)
 elif hasattr(os, "fork"):
     os.waitpid(child, 0)
