@@ -28,6 +28,7 @@ def _maker_of_processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
 
 
+HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
 MKL_IS_BEHIND = HAS_AVX512 and "AMD" in _maker_of_processor()
 
@@ -39,7 +40,7 @@ def rows_for_onednn(tensor: Tensor) -> int:
         and tensor.dtype == torch.float32
         and tensor.device.type == "cpu"
         and torch.backends.mkldnn.enabled
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and HAS_ONEDNN
         and torch._C._len_torch_dispatch_stack() == 0  # such as counters of operations, which do not know this one
         and not torch.compiler.is_compiling()
     ):
@@ -77,7 +78,7 @@ def _by_onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _linear(rows, weight.t(), bias)[:count]
 
 
-if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+if HAS_ONEDNN:
 
     def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
