@@ -424,7 +424,10 @@ def export_allennlp(
     options_file, weight_file = output / "options.json", output / "weights.hdf5"
     for file in (options_file, weight_file):
         if file.exists() and not overwrite:
-            raise FileExistsError(f"{file} exists. Choose another folder, or overwrite it explicitly.")
+            raise FileExistsError(
+                f"{file} exists. Choose another folder, or overwrite it: --overwrite of the command, overwrite=True "
+                "in Python."
+            )
 
     config = load_config(folder)
     import_h5py()  # which is missed before the weights are read

@@ -58,7 +58,11 @@ if SUBSTITUTES_TASK not in PIPELINE_REGISTRY.get_supported_tasks():
     PIPELINE_REGISTRY.register_pipeline(
         SUBSTITUTES_TASK, ElmoSubstitutesPipeline, pt_model=AutoModelForPreTraining, type="text"
     )
-if PIPELINE_REGISTRY.supported_tasks[TAGGING_TASK]["impl"] is TokenClassificationPipeline:
+# A class, or from transformers 5.23 on its name; if it is another one, somebody has put it there
+if PIPELINE_REGISTRY.supported_tasks[TAGGING_TASK]["impl"] in (
+    TokenClassificationPipeline,
+    f"{TokenClassificationPipeline.__module__}.{TokenClassificationPipeline.__qualname__}",
+):
     PIPELINE_REGISTRY.supported_tasks[TAGGING_TASK]["impl"] = ElmoTokenClassificationPipeline
 
 __all__ = [

@@ -638,7 +638,7 @@ def serve(backend: Backend, limits: Limits, listening: socket.socket) -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    print(f"stopped after {server.answered} answers", flush=True)
+    print(f"stopped after {server.answered} {'answer' if server.answered == 1 else 'answers'}", flush=True)
 
 
 def main() -> int:

@@ -107,7 +107,10 @@ def check_place(folder: str | os.PathLike[str], overwrite: bool) -> None:
     if not any(folder.iterdir()):
         return
     if not overwrite:
-        raise FileExistsError(f"{folder} exists and is not empty. Choose another folder, or overwrite it explicitly.")
+        raise FileExistsError(
+            f"{folder} exists and is not empty. Choose another folder, or overwrite this one: --overwrite of the "
+            "commands, overwrite=True in Python."
+        )
     try:
         known = {*_read_checksums(folder), CHECKSUMS}
     except (FileNotFoundError, ValueError):

@@ -404,7 +404,7 @@ def _check_reading(folder: _Folder) -> str:
         words = first["vectors"][0][batch["attention_mask"].bool()]  # (N, D)
         if bool((words == words[0]).all()):
             raise _Warning("all words have the same vector", "the weights were never trained, or lost: get others")
-    shapes = ", ".join(f"{name} {shape}" for name, (_, shape) in first.items())
+    shapes = ", ".join(f"{name} {shape}" if shape else name for name, (_, shape) in first.items())
     return f"{shapes}: finite, and the same in a second call"
 
 

@@ -197,7 +197,7 @@ def _shortened(text: str) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", nargs="?", default=MINI_NAME, metavar="FOLDER", help=MODEL_HELP)
+    parser.add_argument("folder", nargs="?", default=MINI_NAME, metavar="FOLDER", help=f"{MODEL_HELP} (default)")
     parser.add_argument("--tagger", metavar="FOLDER", help="of a model of hf-elmo finetune tag, to show entities")
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in (default: %(default)s)")
     parser.add_argument("--port", type=int, default=7860, help="(default: %(default)s)")

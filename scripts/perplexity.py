@@ -6,11 +6,13 @@ import argparse
 import json
 import math
 import os
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.checked_loading import stored_tensors
 from hf_elmo.cli import Command
 from hf_elmo.conversion.verify import load_config
 from hf_elmo.messages import no_bars, reading_weights
@@ -24,15 +26,16 @@ from .arguments import add_errors_argument, add_report_arguments, command_line
 def load_language_model(folder: str | os.PathLike[str]) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """The model of a folder and its tokenizer; refuses a folder without the weights of the softmax."""
     load_config(folder)  # says what is wrong with a folder of something else
+    if not any(name.startswith("softmax.") for name in stored_tensors(Path(folder))):
+        raise ValueError(
+            f"{folder} holds an encoder without a softmax, as published weights do, so it predicts no words. Train "
+            f"one: hf-elmo pretrain --init_from {folder} --text ... --heldout ... --output ..., with --vocab if the "
+            "folder has no vocabulary"
+        )
     with reading_weights(folder):  # what is missing is told here
         loaded: Any = ElmoForPreTraining.from_pretrained(folder, use_safetensors=True, output_loading_info=True)
     model, report = loaded
     missing = sorted(report["missing_keys"])
-    if any(name.startswith("softmax.") for name in missing):
-        raise ValueError(
-            f"{folder} holds an encoder without a softmax, as published weights do, so its predictions would be "
-            f"random. Train one: hf-elmo pretrain --init-from {folder}"
-        )
     if missing:
         raise ValueError(f"{folder} lacks weights: {', '.join(missing[:5])}. Get the folder again.")
     return model, ElmoTokenizer.from_pretrained(folder)

@@ -35,7 +35,7 @@ from hf_elmo.elmo_server import (
 )
 from hf_elmo.embedder import POOLINGS, check_layers
 from hf_elmo.packing import sentence_by_sentence
-from hf_elmo.shipped_model import MODEL_HELP, model_folder
+from hf_elmo.shipped_model import MODEL_HELP, model_folder, name_of_folder
 
 TASKS: dict[str, tuple[str, Any]] = {
     "ElmoForTokenClassification": ("token-classification", ElmoForTokenClassification),
@@ -90,7 +90,7 @@ class TorchBackend:
         self.reads_pairs = self.task == "sequence-classification" and self.config.num_sentences == 2
         names = cast(dict[int, str], self.config.id2label)
         self.labels = [names[number] for number in sorted(names)] if self.can_predict else []
-        self.description = describe(folder.resolve().name, "torch", self.config.to_dict(), self.task, self.labels)
+        self.description = describe(name_of_folder(folder), "torch", self.config.to_dict(), self.task, self.labels)
 
     def start(self) -> None:
         """Threads are counted for each thread that begins some."""

@@ -225,14 +225,20 @@ def test_command_carries_the_state_unless_told_otherwise(files, tokenizer, model
     assert "how: full softmax, the state is carried from sentence to sentence\n" in out
 
 
-def test_an_encoder_has_no_perplexity(files, tokenizer, capsys, tmp_path):
-    ElmoModel.from_pretrained(files / "model").save_pretrained(tmp_path / "encoder")
+@pytest.mark.parametrize("has_vocabulary", [True, False])
+def test_an_encoder_has_no_perplexity(has_vocabulary, files, tokenizer, capsys, tmp_path):
+    encoder = ElmoModel.from_pretrained(files / "model")
+    if not has_vocabulary:  # as in a folder of converted weights: too few words for the softmax of the config
+        encoder.config.vocab_size, encoder.config.softmax = 4, "sampled"
+        tokenizer = ElmoTokenizer()
+    encoder.save_pretrained(tmp_path / "encoder")
     tokenizer.save_pretrained(tmp_path / "encoder")
     code, out, err = run(capsys, tmp_path / "encoder", files / "text.txt", "--quiet")
     assert (code, out) == (1, "")
     assert err == (
-        f"hf-elmo: error: {tmp_path / 'encoder'} holds an encoder without a softmax, as published weights do, so its "
-        f"predictions would be random. Train one: hf-elmo pretrain --init-from {tmp_path / 'encoder'}\n"
+        f"hf-elmo: error: {tmp_path / 'encoder'} holds an encoder without a softmax, as published weights do, so it "
+        f"predicts no words. Train one: hf-elmo pretrain --init_from {tmp_path / 'encoder'} --text ... --heldout ... "
+        "--output ..., with --vocab if the folder has no vocabulary\n"
     )
 
 
