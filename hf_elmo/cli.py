@@ -164,7 +164,9 @@ def _check_command(parser: argparse.ArgumentParser, argv: list[str]) -> None:
     if first not in names:
         parser.error(f"there is no command {first!r}{_similar(first, names)}; 'hf-elmo --help' lists all of them")
     kinds = [words.partition(" ")[2] for words in COMMANDS if words.startswith(f"{first} ")]
-    if first not in COMMANDS and second is not None and second not in kinds:
+    has_two_words = len(argv) > 2 and not argv[2].startswith("-")
+    needs_kind = first not in COMMANDS or has_two_words  # convert needs none before its source
+    if kinds and needs_kind and second is not None and second not in kinds:
         parser.error(f"{first} has no kind {second!r}{_similar(second, kinds)}; there are {', '.join(kinds)}")
 
 

@@ -48,6 +48,13 @@ def test_every_command_has_a_section_and_a_line(capsys):
             assert len(line) < 80
 
 
+def test_a_kind_that_does_not_exist_before_a_source(capsys):
+    code, _, err = run(capsys, "convert", "manylang", "161.zip", "--output", "elmo")
+    assert code == 2
+    kinds = "allennlp, aligned, allennlp-archive, manylangs, bilm-tf"
+    assert err.endswith(f"convert has no kind 'manylang' (did you mean 'manylangs'?); there are {kinds}\n")
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
