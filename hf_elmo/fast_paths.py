@@ -347,7 +347,8 @@ def linear(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
 def _may_be_passed_by(layer: torch.nn.Linear, inputs: Tensor) -> bool:
     """Whether nobody sees the difference if the weights of a layer are multiplied without a call of it."""
     return (
-        type(layer).forward is torch.nn.Linear.forward  # and not something that was put in its place
+        not torch.compiler.is_compiling()
+        and type(layer).forward is torch.nn.Linear.forward  # and not something that was put in its place
         and is_as_made(layer)
         and is_fast(inputs)
         and inputs.device.type == "cpu"

@@ -42,7 +42,6 @@ def rows_for_onednn(tensor: Tensor) -> int:
         and torch.backends.mkldnn.enabled
         and HAS_ONEDNN
         and torch._C._len_torch_dispatch_stack() == 0  # such as counters of operations, which do not know this one
-        and not torch.compiler.is_compiling()
     ):
         return FEWEST_ROWS_FOR_ONEDNN
     return NEVER

@@ -5,7 +5,7 @@
 What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of the tasks that
 `scripts/evidence.py` left in results/evidence/, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the
 files in results/speed/ that the benchmarks wrote (`make bench`). The README has both. `<!-- more speed -->` is for
-the benchmarks that it leaves out, and `<!-- speed on Intel -->` for those of results/speed/intel/, in docs/results.md.
+the benchmarks that it leaves out, and `<!-- Intel -->` for those of results/speed/intel/, in docs/results.md.
 
 Examples:
     python scripts/results_table.py README.md results
@@ -48,7 +48,7 @@ def with_tables(text: str, results: Path) -> str:
     tables = {
         "results": lambda: task_table(results),
         "speed": lambda: speed_table(results / "speed", BENCHMARKS),
-        "speed on Intel": lambda: speed_table(results / "speed/intel", BENCHMARKS, "../results/speed/intel"),
+        "Intel": lambda: speed_table(results / "speed/intel", BENCHMARKS, "../results/speed/intel"),
         "more speed": lambda: speed_table(results / "speed", MORE_BENCHMARKS, "../results/speed"),
     }
     for name in [name for name in tables if f"<!-- {name} -->" in text] or ["results", "speed"]:

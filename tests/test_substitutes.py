@@ -79,8 +79,8 @@ def test_the_word_itself_is_not_read(tokenizer, model):
     assert one == other
     elsewhere = model.substitutes(["The", "cat", "sits"], tokenizer, 2, top_k=3)
     first = model.substitutes(["The", "cat", "sat"], tokenizer, 2, top_k=3)
-    assert elsewhere.scores.forward == first.scores.forward
-    assert elsewhere.scores.backward != first.scores.backward
+    assert elsewhere.scores.forward == pytest.approx(first.scores.forward, rel=1e-6)  # another word is spelled with it
+    assert elsewhere.scores.backward != pytest.approx(first.scores.backward, rel=1e-6)
 
 
 def test_places(tokenizer, model):
