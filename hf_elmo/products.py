@@ -57,12 +57,20 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None, fewest_for_onednn
     return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
 
 
-def add_product(sums: Tensor, rows: Tensor, weight: Tensor, fewest_for_onednn: int) -> None:
-    """Adds rows (n, I) times a weight (I, O) to the sums (n, O)."""
+def add_product(sums: Tensor, rows: Tensor, weight: Tensor, fewest_for_onednn: int, in_halves: bool) -> None:
+    """Adds rows (n, I) times a weight (I, O) to the sums (n, O); one row `in_halves` of the columns, if there are."""
     if rows.shape[0] >= fewest_for_onednn:
         sums.add_(_by_onednn(rows, weight, None))
+    elif in_halves and rows.shape[0] == 1 and weight.shape[1] % 2 == 0:
+        # Each half may have a thread: by itself, MKL reads weights for a single row with one
+        _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight))
     else:
         sums.addmm_(rows, weight)
+
+
+def _halves(matrix: Tensor) -> Tensor:
+    """(n, columns) as (2, n, columns / 2), in place."""
+    return matrix.unflatten(1, [2, -1]).transpose(0, 1)
 
 
 def _by_onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -72,8 +72,8 @@ def read_without_gradient(
     cells = cell.clone() if width is None else _columns_in_blocks(cell, width)
     outputs = torch.empty_like(inputs)
     clips, rows_at_once = (layer.cell_clip, layer.projection_clip), _rows_at_once(layer, inputs)
-    fewest = FEWEST_FOR_SIGMOID, fewest_for_onednn
-    _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *clips, rows_at_once, *fewest)
+    ways = rows_at_once, FEWEST_FOR_SIGMOID, fewest_for_onednn, torch.get_num_threads() > 1
+    _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *clips, *ways)
     places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
     return LstmResult(
         outputs=outputs,
@@ -196,6 +196,7 @@ def _go_through(
     rows_at_once: int,
     fewest_for_sigmoid: int,
     fewest_for_onednn: int,
+    in_halves: bool,
 ) -> None:
     """All steps of packed words (N, P), piece by piece, from the state `hidden` (B, P) and `cells` (*, B, *).
 
@@ -230,7 +231,7 @@ def _go_through(
                 if in_blocks:
                     by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
                 else:
-                    add_product(by_step[0][step], hidden, recurrent_weight, fewest_for_onednn)
+                    add_product(by_step[0][step], hidden, recurrent_weight, fewest_for_onednn, in_halves)
             _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
             _project(value, projection, projection_clip, output)
             hidden, goes_on = output, True

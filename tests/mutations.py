@@ -764,6 +764,14 @@ MUTATIONS = [
     ),
     Mutation(
         "N9",
+        "hf_elmo/products.py",
+        "        _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight))\n",
+        "        _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight).flip(0))\n",
+        ("tests/test_products.py::test_one_row_is_multiplied_in_halves",),
+        "the halves of a product of one row stand the wrong way round",
+    ),
+    Mutation(
+        "N9",
         "hf_elmo/fast_paths.py",
         "        return product(inputs, layer.weight.T, layer.bias, fewest_for_onednn)\n",
         "        return product(inputs, layer.weight.T, None, fewest_for_onednn)\n",

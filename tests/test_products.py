@@ -47,9 +47,25 @@ def test_both_libraries_give_the_same(rows, by_columns, with_bias, onednn_calls)
         found = product(inputs, weight, bias, fewest)
         assert_close(found.double(), expected + (bias if with_bias else 0), atol=1e-5, rtol=1e-5)
         added = sums.clone()
-        add_product(added, inputs, weight, fewest)
+        add_product(added, inputs, weight, fewest, in_halves=False)
         assert_close(added.double(), sums + expected, atol=1e-5, rtol=1e-5)
     assert onednn_calls == [rows, rows]
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.parametrize("columns", [5, 6])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_one_row_is_multiplied_in_halves(rows, columns, monkeypatch):
+    """Of gates that are part of a wider matrix; an odd number of columns has no halves."""
+    inputs, weight, gates = torch.randn(rows, 4), torch.randn(4, columns), torch.randn(rows, columns + 3)
+    sums, before = gates[:, 2 : 2 + columns], gates.clone()
+    halves, split = [], products._halves
+    monkeypatch.setattr(products, "_halves", lambda matrix: halves.append(1) or split(matrix))
+    add_product(sums, inputs, weight, NEVER, in_halves=True)
+    assert bool(halves) == (rows == 1 and columns == 6)
+    assert_close(sums, before[:, 2 : 2 + columns] + inputs @ weight)
+    assert torch.equal(gates[:, :2], before[:, :2])
+    assert torch.equal(gates[:, 2 + columns :], before[:, 2 + columns :])
 
 
 @pytest.mark.parametrize("rows", [2, 3])
@@ -57,7 +73,7 @@ def test_mkl_makes_products_of_few_rows(rows, behind, onednn_calls):
     inputs, weight = torch.randn(rows, 4), torch.randn(4, 5)
     fewest = rows_for_onednn(inputs)
     product(inputs, weight, None, fewest)
-    add_product(torch.zeros(rows, 5), inputs, weight, fewest)
+    add_product(torch.zeros(rows, 5), inputs, weight, fewest, in_halves=True)
     assert onednn_calls == ([] if rows < 3 else [3, 3])
 
 

@@ -73,6 +73,17 @@ def test_the_same_vectors_as_one_after_the_other(mode, calls):
     assert at_once.last_hidden_state.is_inference() == (mode is torch.inference_mode)
 
 
+def test_one_sentence_by_two_threads(two_threads):
+    """Its steps have one row, which is multiplied in halves."""
+    model, characters = make_model(), batch_to_ids([WORDS])
+    with torch.no_grad():
+        found = model(characters, output_hidden_states=True).hidden_states
+        with plain_path():
+            expected = model(characters, output_hidden_states=True).hidden_states
+    for ours, plain in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
+
+
 def test_the_same_bits_each_time(calls):
     model, characters = make_model(), batch_to_ids(SENTENCES)
     with torch.no_grad():
