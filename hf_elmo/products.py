@@ -39,7 +39,7 @@ def rows_for_onednn(tensor: Tensor) -> int:
         MKL_IS_BEHIND
         and tensor.dtype == torch.float32
         and tensor.device.type == "cpu"
-        and torch.backends.mkldnn.enabled
+        and torch._C._get_mkldnn_enabled()
         and HAS_ONEDNN
         and torch._C._len_torch_dispatch_stack() == 0  # such as counters of operations, which do not know this one
     ):
