@@ -72,7 +72,8 @@ def read_without_gradient(
     cells = cell.clone() if width is None else _columns_in_blocks(cell, width)
     outputs = torch.empty_like(inputs)
     clips, rows_at_once = (layer.cell_clip, layer.projection_clip), _rows_at_once(layer, inputs)
-    ways = rows_at_once, FEWEST_FOR_SIGMOID, fewest_for_onednn, torch.get_num_threads() > 1
+    in_halves = inputs.device.type == "cpu" and torch.get_num_threads() > 1
+    ways = rows_at_once, FEWEST_FOR_SIGMOID, fewest_for_onednn, in_halves
     _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *clips, *ways)
     places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
     return LstmResult(
