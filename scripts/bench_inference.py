@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures how fast words become vectors, beside the real AllenNLP 2.10.1 module with the same weights.
 
-Random weights of the published small and original size go into both programs, which then compute all layers of the
-same words: of three batches, and of a whole file. A file is read by AllenNLP in batches of 64 sentences in the order
+Random weights of the published small and original size, with outputs about as large as those of a trained model, go
+into both programs, which then compute all layers of the same words: of three batches, and of a whole file. A file is read by AllenNLP in batches of 64 sentences in the order
 of the file, and by `ElmoEmbedder`; both begin with words and end with an array for each sentence. Batches begin with
 character ids. Each is measured twice: with nothing kept between calls, and in the middle of a text, by a model with
 `cache_words`, which has read 20,000 words of it before and is given another batch of the same shape in each round.
@@ -12,9 +12,10 @@ The weights of both are in memory before the first round: ours are a mapped file
 may put aside while the other program runs (see bench_loading.py for the time of loading).
 
 The programs take turns, so that a busy moment of the machine hits both; each figure is the median of the rounds, with
-the range. Beside each ratio stands how far the two results are apart, what fraction of the fastest matrix product on
-this machine ours reaches (products that the plain formulas need, for different words only), and how much memory the
-first call takes at its peak, on top of the weights, in a process of its own.
+the range. Beside each ratio stands how far the two results are apart, and each from what the plain formulas give in
+double precision; what fraction of the fastest matrix product on this machine ours reaches (products that the plain
+formulas need, for different words only); and how much memory the first call takes at its peak, on top of the weights,
+in a process of its own.
 
 With --simple-elmo, simple_elmo 0.9.2 reads the same on TensorFlow 2.21, in an environment and a process of its own,
 after the others. It is made of 1.6 GB once. Words are drawn by Zipf's law, or come from files.
@@ -23,9 +24,11 @@ Examples:
     python -m hf_elmo.scripts.bench_inference --quick
     python -m hf_elmo.scripts.bench_inference --conllu en_ewt-ud-dev.conllu --output results/speed/bench_inference.json
     python -m hf_elmo.scripts.bench_inference --size small --text news.txt --simple-elmo
+    python -m hf_elmo.scripts.bench_inference --scale 1    # many values at their clips, where rounding errors are large
 """
 
 import argparse
+import copy
 import itertools
 import json
 import os
@@ -45,6 +48,7 @@ from hf_elmo.fast_paths import plain_path
 
 from .embed import _sentences_of_columns
 from .measuring import (
+    LIKE_TRAINED,
     PUBLISHED,
     SIZES,
     Sentences,
@@ -83,12 +87,17 @@ Read = Callable[[], Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), nargs="+", default=PUBLISHED, help="default: %(default)s")
+    parser.add_argument(
+        "--scale", type=float, default=LIKE_TRAINED, help="a factor on the weights of the LSTMs (default: %(default)s)"
+    )
     parser.add_argument("--text", type=Path, help="words for the batches, between spaces")
     parser.add_argument("--conllu", type=Path, help="the file that is read as a whole, in CoNLL-U")
     parser.add_argument("--file-rounds", type=int, default=3, help="how often to read the file (default: %(default)s)")
     parser.add_argument("--simple-elmo", action="store_true", help="measure simple_elmo on TensorFlow, too")
     add_common_arguments(parser, rounds=9)
     arguments = parse(parser)
+    if not 0 < arguments.scale < float("inf"):
+        parser.error(f"--scale {arguments.scale} is not possible: it must be above 0")
     sizes = ["tiny"] if arguments.quick else arguments.size
     rounds = {FILE: 1 if arguments.quick else arguments.file_rounds}
 
@@ -100,7 +109,7 @@ def main() -> None:
     results = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            write_random_models(size, Path(folder))
+            write_random_models(size, Path(folder), arguments.scale)
             programs = Programs(Path(folder))
             for name, sentences in works.items():
                 turns = rounds.get(name, arguments.rounds)
@@ -115,6 +124,7 @@ def main() -> None:
                 results.append({"size": size, "work": name, **measured})
                 tell(results[-1])
     content = {
+        "scale": arguments.scale,
         "text": name_of(arguments.text),
         "file": name_of(arguments.conllu),
         "file_rounds": rounds[FILE],
@@ -200,11 +210,17 @@ class Programs:
         seconds = take_turns(runs, rounds, warm_up=False)  # all have run already
         result |= {f"{run}_seconds": spread(times) for run, times in seconds.items()}
         result |= {"ratio": ratio(seconds["allennlp"], seconds["hf_elmo"]), "apart": apart(ours, theirs)}
+        exact = self.exact(work, sentences)
+        result["apart_from_float64"] = {"allennlp": apart(exact, theirs), "hf_elmo": apart(exact, ours)}
         if work != FILE:
             result["ratio_plain"] = ratio(seconds["allennlp"], seconds["hf_elmo_plain"])
         if with_simple_elmo:
             result |= self.simple_elmo(work, sentences, rounds, ours, seconds["hf_elmo"])
         return result
+
+    def exact(self, work: str, sentences: Sentences) -> list[np.ndarray]:
+        """What the plain formulas give in double precision."""
+        return vectors_of(plain(our_read(copy.deepcopy(self.ours).double(), work, sentences)))
 
     def measure_remembering(
         self, sentences: Sentences, before: Sequence[str], after: Sequence[str], rounds: int
@@ -381,11 +397,13 @@ def run_simple_elmo(
 
 def tell(result: dict[str, Any]) -> None:
     beside, remembering = result.get("ratio_simple_elmo"), result.get("remembering")
+    exactness = result["apart_from_float64"]
     print(
         f"{result['size']:<9} {result['work']:<31} {result['ratio']['median']:5.2f}x "
         f"({result['ratio']['lowest']:.2f} to {result['ratio']['highest']:.2f})   "
         f"{1e3 * result['hf_elmo_seconds']['median']:8.1f} ms   "
-        f"{100 * result['fraction_of_peak']:3.0f} % of peak   {result['apart']:.1e} apart"
+        f"{100 * result['fraction_of_peak']:3.0f} % of peak   {result['apart']:.1e} apart, "
+        f"{exactness['hf_elmo']:.1e} and {exactness['allennlp']:.1e} from float64"
         + (f"   {beside['median']:.2f}x simple_elmo" if beside else "")
         + (f"   {remembering['ratio']['median']:.2f}x in the middle of a text" if remembering else ""),
         flush=True,

@@ -5,7 +5,8 @@
 What stands between `<!-- results -->` and `<!-- end of results -->` is replaced by a table of the tasks that
 `scripts/evidence.py` left in results/evidence/, and between `<!-- speed -->` and `<!-- end of speed -->` by one of the
 files in results/speed/ that the benchmarks wrote (`make bench`). The README has both. `<!-- more speed -->` is for
-the benchmarks that it leaves out, and `<!-- Intel -->` for those of results/speed/intel/, in docs/results.md.
+the benchmarks that it leaves out, `<!-- Intel -->` for those of results/speed/intel/, and `<!-- exactness -->` for how
+far both programs are from double precision, in docs/results.md.
 
 Examples:
     python scripts/results_table.py README.md results
@@ -50,6 +51,7 @@ def with_tables(text: str, results: Path) -> str:
         "speed": lambda: speed_table(results / "speed", BENCHMARKS),
         "Intel": lambda: speed_table(results / "speed/intel", BENCHMARKS, "../results/speed/intel"),
         "more speed": lambda: speed_table(results / "speed", MORE_BENCHMARKS, "../results/speed"),
+        "exactness": lambda: exactness_table(results / "speed", "../results/speed"),
     }
     for name in [name for name in tables if f"<!-- {name} -->" in text] or ["results", "speed"]:
         text = put_between(text, name, tables[name]())
@@ -110,6 +112,22 @@ def speed_table(folder: Path, benchmarks: "Benchmarks | None" = None, link: str 
             figures = " | ".join(row.figures.get(size, "") for size in SIZES)
             lines.append(f"| {row.work} | {figures} | [{path.name}]({link}/{path.name}) |")
     return "\n".join(lines)
+
+
+def exactness_table(folder: Path, link: str) -> str:
+    """How far both programs are from double precision, with the weights of all benchmarks and with larger ones."""
+    lines = ["| work | weights | small | original | file with the command |", "|---|---|---|---|---|"]
+    for weights, name in (("as above", "bench_inference.json"), ("twice as large", "clipped/bench_inference.json")):
+        for work, results in _by_work(json.loads((folder / name).read_text(encoding="utf-8"))).items():
+            by_size = {one["size"]: _from_double_precision(one) for one in results}
+            figures = " | ".join(by_size.get(size, "") for size in SIZES)
+            lines.append(f"| {work} | {weights} | {figures} | [{name}]({link}/{name}) |")
+    return "\n".join(lines)
+
+
+def _from_double_precision(result: dict[str, Any]) -> str:
+    found = result["apart_from_float64"]
+    return f"hf-elmo {found['hf_elmo']:.1e}, AllenNLP {found['allennlp']:.1e}, {result['apart']:.1e} apart"
 
 
 def _by_work(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -2,15 +2,18 @@
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tensorflow_python import needs_tensorflow
 
+from hf_elmo import ELMO_MINI, ElmoEmbedder
 from hf_elmo.scripts import (
     bench_all,
     bench_inference,
@@ -75,6 +78,8 @@ def test_inference(figures):
     for result in found["results"]:
         assert result["apart"] < 1e-5
         assert result.get("apart_from_plain", 0) < 1e-5
+        assert set(result["apart_from_float64"]) == {"allennlp", "hf_elmo"}
+        assert all(1e-9 < distance < 1e-5 for distance in result["apart_from_float64"].values())
         assert result["ratio"]["lowest"] > 0
         assert set(result["peak_bytes"]) == {"allennlp", "hf_elmo"}
         assert result["fraction_of_peak"] < 1
@@ -89,6 +94,20 @@ def test_inference_in_the_middle_of_a_text(figures):
         assert 0 < found["new_words"]["lowest"] <= found["new_words"]["highest"] < 1
         assert found["ratio"]["median"] > 0
         assert found["batches"] == 1
+
+
+def test_random_weights_are_like_trained_ones(tmp_path):
+    measuring.write_random_models("small", tmp_path)
+    trained, random = sizes_of_layers(ELMO_MINI), sizes_of_layers(tmp_path / "converted")
+    assert np.all((1 < random / trained) & (random / trained < 1.6)), random / trained
+
+
+def sizes_of_layers(model):
+    """The root of the mean square of each LSTM layer, for text that people wrote."""
+    words = Path(__file__).parents[1].joinpath("LICENSE").read_text(encoding="utf-8").split()[:1000]
+    sentences = measuring.cut_into_sentences(words, itertools.repeat(20))
+    layers = ElmoEmbedder.from_pretrained(model).encode(sentences, "all", show_progress=False)
+    return np.sqrt(np.square(np.concatenate(layers, axis=1)).mean(axis=(1, 2)))[1:]
 
 
 def test_batches_of_the_same_shape():
@@ -180,6 +199,7 @@ def bytes_of_a_tensor(size):
     ("program", "options", "message"),
     [
         (bench_inference, ["--rounds", "0"], "--rounds 0 is not possible: it must be 1 or more"),
+        (bench_inference, ["--scale", "0"], "--scale 0.0 is not possible: it must be above 0"),
         (bench_scaling, ["--words", "7"], "--words [7] is not possible: a fit needs two different numbers"),
     ],
 )
