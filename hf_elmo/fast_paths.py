@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .products import NEVER, product, rows_for_onednn
+from .products import NEVER, inner_product, product, rows_for_onednn
 from .threads import WithoutPython, lock_of
 
 # A product over windows of characters has about this many rows, so that its result stays in the processor's cache.
@@ -297,7 +297,8 @@ class _HighestScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, characters: Tensor, filters: Tensor) -> Tensor:
         windows = _windows(characters, filters)  # (U, S, K)
-        scores = (windows.flatten(0, 1) @ filters).unflatten(0, windows.shape[:2])  # (U, S, F)
+        rows = windows.flatten(0, 1)
+        scores = product(rows, filters, None, rows_for_onednn(rows)).unflatten(0, windows.shape[:2])  # (U, S, F)
         best = scores.amax(dim=1)
         # The last window that has it. Windows with the same score are the same windows, so it matters not which.
         dtype = torch.uint8 if windows.shape[1] <= 256 else torch.int32
@@ -316,12 +317,14 @@ class _HighestScores(torch.autograd.Function):
         of_scores = of_scores.flatten(0, 1)
         of_characters = None
         if ctx.needs_input_grad[0]:
-            of_windows = (of_scores @ filters.T).view(windows.shape)
+            of_windows = product(of_scores, filters.T, None, rows_for_onednn(of_scores)).view(windows.shape)
             size = characters.shape[2]
             of_characters = torch.zeros_like(characters)
             for offset, part in enumerate(of_windows.split(size, dim=2)):
                 of_characters[:, offset : offset + windows.shape[1]] += part
-        of_filters = windows.flatten(0, 1).T @ of_scores if ctx.needs_input_grad[1] else None
+        of_filters = None
+        if ctx.needs_input_grad[1]:
+            of_filters = inner_product(windows.flatten(0, 1), of_scores, rows_for_onednn(of_scores))
         return of_characters, of_filters
 
 
@@ -333,9 +336,11 @@ def linear(layer: torch.nn.Linear, inputs: Tensor) -> Tensor:
     if not _may_be_passed_by(layer, inputs):
         return layer(inputs)
     fewest_for_onednn = rows_for_onednn(inputs)
+    with_gradient = needs_gradient((inputs, layer.weight, layer.bias))
     if fewest_for_onednn < NEVER:
-        return product(inputs, layer.weight.T, layer.bias, fewest_for_onednn)
-    if not _linear_blocks_pay(layer, len(inputs)):
+        way = _Linear.apply if with_gradient else product
+        return way(inputs, layer.weight.T, layer.bias, fewest_for_onednn)
+    if with_gradient or not _linear_blocks_pay(layer, len(inputs)):
         return layer(inputs)
     blocks = layer.weight.unflatten(0, (-1, ROWS_PER_BLOCK))  # (O / rows, rows, I), in place
     bias = layer.bias.view(len(blocks), -1, 1)
@@ -353,7 +358,6 @@ def _may_be_passed_by(layer: torch.nn.Linear, inputs: Tensor) -> bool:
         and is_fast(inputs)
         and inputs.device.type == "cpu"
         and layer.bias is not None
-        and not needs_gradient((inputs, layer.weight, layer.bias))
     )
 
 
@@ -363,6 +367,28 @@ def _linear_blocks_pay(layer: torch.nn.Linear, words: int) -> bool:
         and len(layer.weight) % ROWS_PER_BLOCK == 0
         and words in WORDS_FOR_LINEAR_BLOCKS
     )
+
+
+class _Linear(torch.autograd.Function):
+    """As `products.product`, with a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, fewest_for_onednn: int) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return product(rows, weight, bias, fewest_for_onednn)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        fewest_for_onednn = rows_for_onednn(gradient)
+        of_rows, of_weight, of_bias, _ = ctx.needs_input_grad
+        return (
+            product(gradient, weight.T, None, fewest_for_onednn) if of_rows else None,
+            inner_product(rows, gradient, fewest_for_onednn) if of_weight else None,
+            gradient.sum(dim=0) if of_bias else None,
+            None,
+        )
 
 
 def is_as_made(module: torch.nn.Module) -> bool:

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-elmo authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Products of rows with weights, without a gradient, by the faster of two libraries that torch has.
+"""Products of rows with weights, by the faster of two libraries that torch has; their gradients are not recorded.
 
 torch leaves products of single precision to MKL, which uses AVX-512 on Intel's processors only. On AMD's that have it,
 oneDNN takes half of the time.
@@ -68,6 +68,19 @@ def add_product(sums: Tensor, rows: Tensor, weight: Tensor, fewest_for_onednn: i
         sums.addmm_(rows, weight)
 
 
+def inner_product(left: Tensor, right: Tensor, fewest_for_onednn: int) -> Tensor:
+    """Rows (n, I) and rows (n, O): the sums over all n of their products (I, O), such as the gradient of a weight."""
+    if left.shape[1] > right.shape[1]:  # oneDNN is faster the other way round
+        return inner_product(right, left, fewest_for_onednn).t()
+    count = left.shape[0]
+    together = 16 if count <= 256 else 256  # not a program for each number, as in `_by_onednn`
+    whole = count - count % together if left.shape[1] >= fewest_for_onednn else 0
+    if whole == 0:
+        return torch.mm(left.t(), right)
+    sums = _linear(left[:whole].t(), right[:whole].t(), None)
+    return sums if whole == count else sums.addmm_(left[whole:].t(), right[whole:])
+
+
 def _halves(matrix: Tensor) -> Tensor:
     """(n, columns) as (2, n, columns / 2), in place."""
     return matrix.unflatten(1, [2, -1]).transpose(0, 1)
@@ -82,7 +95,7 @@ def _by_onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     together = 4 if count <= 32 else 16
     if count % together > 0:
         rows = torch.cat([rows, rows[:1].expand(together - count % together, -1)])
-    return _linear(rows, weight.t(), bias)[:count]
+    return _linear(rows, weight.t(), bias).resize_([count, weight.shape[1]])  # not a view of more rows
 
 
 if HAS_ONEDNN:
@@ -96,4 +109,4 @@ else:  # torch was built without it
         raise RuntimeError("This torch has no oneDNN, which `rows_for_onednn` says.")
 
 
-__all__ = ["add_product", "product", "rows_for_onednn"]
+__all__ = ["add_product", "inner_product", "product", "rows_for_onednn"]

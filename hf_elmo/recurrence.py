@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .products import HAS_AVX512, MKL_IS_BEHIND, NEVER, add_product, product, rows_for_onednn
+from .products import HAS_AVX512, MKL_IS_BEHIND, NEVER, add_product, inner_product, product, rows_for_onednn
 from .threads import WithoutPython
 
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
@@ -327,7 +327,8 @@ class DifferentiableLstm(torch.autograd.Function):
         projection_clip: float | None,
         batch_sizes: list[int],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gates = torch.addmm(bias, inputs, input_weight)  # (N, 4H), activated in place below
+        fewest_for_onednn = rows_for_onednn(inputs)
+        gates = product(inputs, input_weight, bias, fewest_for_onednn)  # (N, 4H), activated in place below
         cells = inputs.new_empty(len(inputs), len(bias) // 4)
         outputs = torch.empty_like(inputs)
         values = torch.empty_like(cell)
@@ -340,7 +341,7 @@ class DifferentiableLstm(torch.autograd.Function):
             if rows < len(hidden):  # the shortest sentences have ended
                 last_hidden[rows : len(hidden)], last_cell[rows : len(hidden)] = hidden[rows:], cell[rows:]
             value = values[:rows]
-            gate.addmm_(hidden[:rows], recurrent_weight)
+            add_product(gate, hidden[:rows], recurrent_weight, fewest_for_onednn, in_halves=False)
             _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
             _project(value, projection, projection_clip, output)
             hidden, cell = output, new_cell
@@ -358,13 +359,13 @@ class DifferentiableLstm(torch.autograd.Function):
             ctx.saved_tensors
         )
         batch_sizes, cell_clip, projection_clip = ctx.settings
+        fewest_for_onednn = rows_for_onednn(gates)
         cell_size = cells.shape[1]
         of_gates = torch.empty_like(gates)  # by the sums before sigmoid and tanh
         of_projections = torch.empty_like(outputs)  # by the products before their clip
         values = torch.empty_like(cells)  # the outputs before they are projected
         of_hidden, of_cell = of_hidden.clone(), of_cell.clone()  # rows that end early keep what comes from the end
         cells_before = _before(cell, cells, batch_sizes)
-        scratch = torch.empty_like(cell)
 
         steps = _steps(batch_sizes, gates, cells, outputs, values, of_gates, of_projections, of_outputs)
         for before, (gate, new_cell, output, value, of_gate, of_projection, of_output) in zip(
@@ -377,7 +378,7 @@ class DifferentiableLstm(torch.autograd.Function):
             of_value = this_of_hidden
             if projection_weight is not None:
                 _through_clip(this_of_hidden, output, projection_clip, of_projection)
-                of_value = torch.mm(of_projection, projection_weight.T, out=scratch[:rows])
+                of_value = product(of_projection, projection_weight.T, None, fewest_for_onednn)
 
             tanh = _tanh(new_cell, torch.empty_like(new_cell), FEWEST_FOR_SIGMOID)
             torch.mul(tanh, output_gate, out=value)
@@ -391,18 +392,18 @@ class DifferentiableLstm(torch.autograd.Function):
             this_of_cell.mul_(forget_gate)
             _through_sigmoid(of_gate[:, : 3 * cell_size], gate[:, : 3 * cell_size])
             _through_tanh(of_candidate, candidate)
-            torch.mm(of_gate, recurrent_weight.T, out=this_of_hidden)
+            this_of_hidden.copy_(product(of_gate, recurrent_weight.T, None, fewest_for_onednn))
 
         needed = ctx.needs_input_grad
         hidden_before = torch.cat([outputs[:0], *_before(hidden, outputs, batch_sizes)])
         return (
-            of_gates @ input_weight.T if needed[0] else None,
+            product(of_gates, input_weight.T, None, fewest_for_onednn) if needed[0] else None,
             of_hidden,
             of_cell,
-            inputs.T @ of_gates if needed[3] else None,
-            hidden_before.T @ of_gates if needed[4] else None,
+            inner_product(inputs, of_gates, fewest_for_onednn) if needed[3] else None,
+            inner_product(hidden_before, of_gates, fewest_for_onednn) if needed[4] else None,
             of_gates.sum(dim=0) if needed[5] else None,
-            values.T @ of_projections if needed[6] else None,
+            inner_product(values, of_projections, fewest_for_onednn) if needed[6] else None,
             None,
             None,
             None,

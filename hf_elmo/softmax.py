@@ -15,6 +15,9 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
+from .fast_paths import is_fast
+from .products import NEVER, inner_product, product, rows_for_onednn
+
 # Scores are computed in blocks of at most this many rows and columns, never all (N, V) at once. This bounds their
 # memory (8 MiB a block) and does not change the result.
 ROWS_PER_BLOCK = 1024
@@ -120,10 +123,11 @@ class _BlockwiseScores(torch.autograd.Function):
             gradient.scatter_(1, columns, own_columns)
             bias_gradient[words] += gradient.sum(dim=0)
             gradient = gradient.to(ctx.dtype)
+            fewest_for_onednn = _rows_for_onednn(gradient)
             if needs_hidden:
-                hidden_gradient[rows] += gradient @ weight[words].to(ctx.dtype)
+                hidden_gradient[rows] += product(gradient, weight[words].to(ctx.dtype), None, fewest_for_onednn)
             if weight_gradient is not None:
-                weight_gradient[words] += gradient.T @ hidden[rows].to(ctx.dtype)
+                weight_gradient[words] += inner_product(gradient, hidden[rows].to(ctx.dtype), fewest_for_onednn)
         return (
             hidden_gradient.to(hidden.dtype) if needs_hidden else None,
             weight_gradient,
@@ -151,10 +155,16 @@ def _scores_of_block(
     words: slice,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The scores of a block, which rows have their own class in it (rows, 1), and its column (or any) (rows, 1)."""
-    scores = (hidden[rows].to(dtype) @ weight[words].to(dtype).T).to(bias.dtype).add_(bias[words])
+    of_rows = hidden[rows].to(dtype)
+    products = product(of_rows, weight[words].to(dtype).T, None, _rows_for_onednn(of_rows))
+    scores = products.to(bias.dtype).add_(bias[words])
     columns = own_classes[rows].unsqueeze(1) - words.start
     inside = (columns >= 0) & (columns < scores.shape[1])
     return scores, inside, columns.clamp(0, scores.shape[1] - 1)
+
+
+def _rows_for_onednn(rows: Tensor) -> int:
+    return rows_for_onednn(rows) if is_fast(rows) else NEVER
 
 
 # --- The layer -------------------------------------------------------------------------------------------------------

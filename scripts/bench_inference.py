@@ -3,10 +3,11 @@
 """Measures how fast words become vectors, beside the real AllenNLP 2.10.1 module with the same weights.
 
 Random weights of the published small and original size, with outputs about as large as those of a trained model, go
-into both programs, which then compute all layers of the same words: of three batches, and of a whole file. A file is read by AllenNLP in batches of 64 sentences in the order
-of the file, and by `ElmoEmbedder`; both begin with words and end with an array for each sentence. Batches begin with
-character ids. Each is measured twice: with nothing kept between calls, and in the middle of a text, by a model with
-`cache_words`, which has read 20,000 words of it before and is given another batch of the same shape in each round.
+into both programs, which then compute all layers of the same words: of three batches, and of a whole file. A file is
+read by AllenNLP in batches of 64 sentences in the order of the file, and by `ElmoEmbedder`; both begin with words and
+end with an array for each sentence. Batches begin with character ids. Each is measured twice: with nothing kept
+between calls, and in the middle of a text, by a model with `cache_words`, which has read 20,000 words of it before
+and is given another batch of the same shape in each round.
 
 The weights of both are in memory before the first round: ours are a mapped file when they are loaded, which a machine
 may put aside while the other program runs (see bench_loading.py for the time of loading).
@@ -24,7 +25,7 @@ Examples:
     python -m hf_elmo.scripts.bench_inference --quick
     python -m hf_elmo.scripts.bench_inference --conllu en_ewt-ud-dev.conllu --output results/speed/bench_inference.json
     python -m hf_elmo.scripts.bench_inference --size small --text news.txt --simple-elmo
-    python -m hf_elmo.scripts.bench_inference --scale 1    # many values at their clips, where rounding errors are large
+    python -m hf_elmo.scripts.bench_inference --scale 1    # many values at their clips
 """
 
 import argparse

@@ -173,8 +173,11 @@ def test_the_same_gradients(name):
         assert_close(fast[parameter], expected, atol=1e-10, rtol=1e-9, msg=parameter)
 
 
+@pytest.mark.promise("N9")
 @pytest.mark.usefixtures("either_tanh")
-def test_the_same_gradients_in_single_precision():
+@pytest.mark.parametrize("way", ["by_mkl", "by_onednn"])
+def test_the_same_gradients_in_single_precision(way, request):
+    request.getfixturevalue(way)
     model = random_model()
     inputs = inputs_for(model)
     fast = gradients(model, inputs)

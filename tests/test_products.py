@@ -10,7 +10,8 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import fast_paths, products, recurrence
-from hf_elmo.products import NEVER, add_product, product, rows_for_onednn
+from hf_elmo.products import NEVER, add_product, inner_product, product, rows_for_onednn
+from hf_elmo.softmax import ElmoSoftmax
 
 
 @pytest.fixture
@@ -50,6 +51,18 @@ def test_both_libraries_give_the_same(rows, by_columns, with_bias, onednn_calls)
         add_product(added, inputs, weight, fewest, in_halves=False)
         assert_close(added.double(), sums + expected, atol=1e-5, rtol=1e-5)
     assert onednn_calls == [rows, rows]
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 256, 300, 512])
+@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (4, 4)])
+def test_both_libraries_give_the_same_inner_products(rows, left, right, onednn_calls):
+    """Of rows that are part of wider matrices."""
+    generator = torch.Generator().manual_seed(rows)
+    first, second = (torch.randn(rows, size + 2, generator=generator)[:, 1:-1] for size in (left, right))
+    expected = first.double().T @ second.double()
+    for fewest in (0, NEVER):
+        assert_close(inner_product(first, second, fewest).double(), expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.promise("N9")
@@ -145,6 +158,19 @@ def test_onednn_writes_few_programs(monkeypatch):
     assert numbers == {*range(4, 33, 4), 48, 64, 80}
 
 
+def test_onednn_writes_few_programs_for_inner_products(monkeypatch):
+    shapes, multiply = set(), products._linear
+
+    def watched(left: torch.Tensor, right: torch.Tensor, bias: None) -> torch.Tensor:
+        shapes.add((len(left), left.shape[1], len(right)))
+        return multiply(left, right, bias)
+
+    monkeypatch.setattr(products, "_linear", watched)
+    for rows in range(1, 1100):
+        assert inner_product(torch.randn(rows, 3), torch.randn(rows, 2), 0).shape == (3, 2)
+    assert shapes == {(2, rows, 3) for rows in (*range(16, 257, 16), 512, 768, 1024)}
+
+
 # --- Who asks --------------------------------------------------------------------------------------------------------
 
 
@@ -167,17 +193,53 @@ def _with_hook(layer: torch.nn.Linear) -> torch.nn.Linear:
 @pytest.mark.parametrize(
     "layer",
     [
-        torch.nn.Linear(6, 12),
         torch.nn.Linear(6, 12, bias=False).requires_grad_(False),
         torch.nn.Linear(6, 12).requires_grad_(False).double(),
         _with_hook(torch.nn.Linear(6, 12).requires_grad_(False)),
     ],
-    ids=["a gradient", "no bias", "double precision", "a hook"],
+    ids=["no bias", "double precision", "a hook"],
 )
 def test_layers_that_are_called_as_they_are(layer, onednn_calls):
     inputs = torch.randn(9, 6, dtype=layer.weight.dtype)
     assert torch.equal(fast_paths.linear(layer, inputs), layer(inputs))
     assert onednn_calls == []
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.usefixtures("behind")
+@pytest.mark.parametrize("frozen", ["nothing", "inputs", "weight", "bias"])
+def test_a_linear_layer_with_a_gradient(frozen, onednn_calls):
+    layer, inputs = torch.nn.Linear(6, 12), torch.randn(37, 6, requires_grad=frozen != "inputs")
+    layer.weight.requires_grad_(frozen != "weight")
+    layer.bias.requires_grad_(frozen != "bias")
+    learning = [tensor for tensor in (inputs, *layer.parameters()) if tensor.requires_grad]
+    found, expected = fast_paths.linear(layer, inputs), layer(inputs)
+    assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    gradients = [torch.autograd.grad(result.sin().sum(), learning) for result in (found, expected)]
+    assert_close(*gradients, atol=1e-5, rtol=1e-5)
+    assert onednn_calls == ([37] if frozen == "inputs" else [37, 37])
+    found = fast_paths.linear(layer, inputs)
+    assert torch.equal(found.clone().relu_(), found.relu_())  # which is not possible with a part of a larger result
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.usefixtures("behind")
+@pytest.mark.parametrize("kind", ["full", "sampled"])
+def test_the_softmax(kind, onednn_calls):
+    softmax = ElmoSoftmax(50, 6, kind=kind, num_sampled=20)
+    hidden, targets = torch.randn(37, 6, requires_grad=True), torch.arange(37)
+    learning = [hidden, *softmax.parameters()]
+
+    def losses_and_gradients() -> list[torch.Tensor]:
+        losses = softmax.losses(hidden, targets, torch.Generator().manual_seed(0))
+        return [losses, *torch.autograd.grad(losses.sum(), learning)]
+
+    found = losses_and_gradients()
+    assert onednn_calls == [37] * 3  # scores, scores again, and the gradient of what they are predicted from
+    with fast_paths.plain_path():
+        expected = losses_and_gradients()
+    assert len(onednn_calls) == 3
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("behind")
