@@ -73,7 +73,7 @@ def inner_product(left: Tensor, right: Tensor, fewest_for_onednn: int) -> Tensor
     if left.shape[1] > right.shape[1]:  # oneDNN is faster the other way round
         return inner_product(right, left, fewest_for_onednn).t()
     count = left.shape[0]
-    together = 16 if count <= 256 else 256  # not a program for each number, as in `_by_onednn`
+    together = 16 if count <= 512 else 256  # not a program for each number, as in `_by_onednn`
     whole = count - count % together if left.shape[1] >= fewest_for_onednn else 0
     if whole == 0:
         return torch.mm(left.t(), right)

@@ -20,6 +20,8 @@ from .threads import WithoutPython
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
 # cache when their step comes.
 WORDS_PER_PIECE = 256
+# With a gradient, the gates of about this many words are in one piece of memory: more takes longer to get.
+WORDS_PER_GRADIENT = 512
 # From so many values on, a tanh by way of the sigmoid is faster on a CPU: torch leaves the tanh to MKL.
 FEWEST_FOR_SIGMOID = (2**12 if MKL_IS_BEHIND else NEVER) if HAS_AVX512 else 2**14
 # Weights are put in blocks of about this many values, which stay in the processor's cache during a product with them.
@@ -74,7 +76,7 @@ def read_without_gradient(
     clips, rows_at_once = (layer.cell_clip, layer.projection_clip), _rows_at_once(layer, inputs)
     in_halves = inputs.device.type == "cpu" and torch.get_num_threads() > 1
     ways = rows_at_once, FEWEST_FOR_SIGMOID, fewest_for_onednn, in_halves
-    _go_through(inputs, _pieces(batch_sizes), hidden, cells, outputs, *weights, *clips, *ways)
+    _go_through(inputs, _pieces(batch_sizes, WORDS_PER_PIECE), hidden, cells, outputs, *weights, *clips, *ways)
     places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
     return LstmResult(
         outputs=outputs,
@@ -97,15 +99,15 @@ def _rows_at_once(layer: LstmWeights, inputs: Tensor) -> int:
     return ROWS_AT_ONCE if is_large and len(inputs) <= MOST_WORDS_FOR_SOME_ROWS else len(layer.input_weight)
 
 
-def _pieces(batch_sizes: list[int]) -> list[list[int]]:
-    """Cuts the steps into runs of about `WORDS_PER_PIECE` words."""
+def _pieces(batch_sizes: list[int], words: int) -> list[list[int]]:
+    """Cuts the steps into runs of about so many words."""
     pieces: list[list[int]] = []
     room = 0
     for size in batch_sizes:
         room -= size
         if room < 0:
             pieces.append([])
-            room = WORDS_PER_PIECE - size
+            room = words - size
         pieces[-1].append(size)
     return pieces
 
@@ -311,7 +313,7 @@ def read_with_gradient(
 
 
 class DifferentiableLstm(torch.autograd.Function):
-    """Keeps the gates, cells and outputs of all steps; the gradients of the weights are one product each."""
+    """Keeps the gates, cells and outputs of all steps; the gradients of the weights are one product for each piece."""
 
     @staticmethod
     def forward(
@@ -328,86 +330,111 @@ class DifferentiableLstm(torch.autograd.Function):
         batch_sizes: list[int],
     ) -> tuple[Tensor, Tensor, Tensor]:
         fewest_for_onednn = rows_for_onednn(inputs)
-        gates = product(inputs, input_weight, bias, fewest_for_onednn)  # (N, 4H), activated in place below
+        pieces = _pieces(batch_sizes, WORDS_PER_GRADIENT) or [[]]
+        gates: list[Tensor] = []  # of each piece (n, 4H)
         cells = inputs.new_empty(len(inputs), len(bias) // 4)
         outputs = torch.empty_like(inputs)
         values = torch.empty_like(cell)
         projection = _in_parts(projection_weight)
         first = hidden, cell
         last_hidden, last_cell = hidden.clone(), cell.clone()
-        by_step = _views_by_step(gates, 1, batch_sizes)
-        for step, (gate, new_cell, output) in enumerate(_steps(batch_sizes, gates, cells, outputs)):
-            rows = len(gate)
-            if rows < len(hidden):  # the shortest sentences have ended
-                last_hidden[rows : len(hidden)], last_cell[rows : len(hidden)] = hidden[rows:], cell[rows:]
-            value = values[:rows]
-            add_product(gate, hidden[:rows], recurrent_weight, fewest_for_onednn, in_halves=False)
-            _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
-            _project(value, projection, projection_clip, output)
-            hidden, cell = output, new_cell
+        start = 0
+        for sizes in pieces:
+            here = slice(start, start + sum(sizes))
+            start = here.stop
+            gates.append(product(inputs[here], input_weight, bias, fewest_for_onednn))  # activated in place below
+            by_step = _views_by_step(gates[-1], 1, sizes)
+            for step, (gate, new_cell, output) in enumerate(_steps(sizes, gates[-1], cells[here], outputs[here])):
+                rows = len(gate)
+                if rows < len(hidden):  # the shortest sentences have ended
+                    last_hidden[rows : len(hidden)], last_cell[rows : len(hidden)] = hidden[rows:], cell[rows:]
+                value = values[:rows]
+                add_product(gate, hidden[:rows], recurrent_weight, fewest_for_onednn, in_halves=False)
+                _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
+                _project(value, projection, projection_clip, output)
+                hidden, cell = output, new_cell
         last_hidden[: len(hidden)], last_cell[: len(hidden)] = hidden, cell
         weights = (input_weight, recurrent_weight, projection_weight)
-        ctx.save_for_backward(inputs, *first, *weights, gates, cells, outputs)
-        ctx.settings = batch_sizes, cell_clip, projection_clip
+        ctx.save_for_backward(inputs, *first, *weights, cells, outputs, *gates)
+        ctx.settings = batch_sizes, pieces, cell_clip, projection_clip
         return outputs, last_hidden, last_cell
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, of_outputs: Tensor, of_hidden: Tensor, of_cell: Tensor) -> tuple[Tensor | None, ...]:
         """Each tensor `of_x` is the gradient of the loss by x; running ones hold it for the step at hand."""
-        inputs, hidden, cell, input_weight, recurrent_weight, projection_weight, gates, cells, outputs = (
+        inputs, hidden, cell, input_weight, recurrent_weight, projection_weight, cells, outputs, *gates_of_pieces = (
             ctx.saved_tensors
         )
-        batch_sizes, cell_clip, projection_clip = ctx.settings
-        fewest_for_onednn = rows_for_onednn(gates)
+        batch_sizes, pieces, cell_clip, projection_clip = ctx.settings
+        fewest_for_onednn = rows_for_onednn(inputs)
         cell_size = cells.shape[1]
-        of_gates = torch.empty_like(gates)  # by the sums before sigmoid and tanh
-        of_projections = torch.empty_like(outputs)  # by the products before their clip
-        values = torch.empty_like(cells)  # the outputs before they are projected
-        of_hidden, of_cell = of_hidden.clone(), of_cell.clone()  # rows that end early keep what comes from the end
-        cells_before = _before(cell, cells, batch_sizes)
-
-        steps = _steps(batch_sizes, gates, cells, outputs, values, of_gates, of_projections, of_outputs)
-        for before, (gate, new_cell, output, value, of_gate, of_projection, of_output) in zip(
-            reversed(cells_before), reversed(steps), strict=True
-        ):
-            rows = len(gate)
-            input_gate, forget_gate, output_gate, candidate = gate.chunk(4, dim=1)
-            of_input_gate, of_forget_gate, of_output_gate, of_candidate = of_gate.chunk(4, dim=1)
-            this_of_hidden = of_hidden[:rows].add_(of_output)
-            of_value = this_of_hidden
-            if projection_weight is not None:
-                _through_clip(this_of_hidden, output, projection_clip, of_projection)
-                of_value = product(of_projection, projection_weight.T, None, fewest_for_onednn)
-
-            tanh = _tanh(new_cell, torch.empty_like(new_cell), FEWEST_FOR_SIGMOID)
-            torch.mul(tanh, output_gate, out=value)
-            torch.mul(of_value, tanh, out=of_output_gate)
-            of_tanh = torch.mul(of_value, output_gate, out=of_candidate)
-            this_of_cell = of_cell[:rows].add_(_through_tanh(of_tanh, tanh))
-            _through_clip(this_of_cell, new_cell, cell_clip, this_of_cell)
-            torch.mul(this_of_cell, candidate, out=of_input_gate)
-            torch.mul(this_of_cell, before, out=of_forget_gate)
-            torch.mul(this_of_cell, input_gate, out=of_candidate)
-            this_of_cell.mul_(forget_gate)
-            _through_sigmoid(of_gate[:, : 3 * cell_size], gate[:, : 3 * cell_size])
-            _through_tanh(of_candidate, candidate)
-            this_of_hidden.copy_(product(of_gate, recurrent_weight.T, None, fewest_for_onednn))
-
         needed = ctx.needs_input_grad
+        of_hidden, of_cell = of_hidden.clone(), of_cell.clone()  # rows that end early keep what comes from the end
+        of_inputs = torch.empty_like(inputs)
+        of_input_weight = of_recurrent_weight = of_bias = of_projection_weight = None
+        cells_before = _before(cell, cells, batch_sizes)
         hidden_before = torch.cat([outputs[:0], *_before(hidden, outputs, batch_sizes)])
-        return (
-            product(of_gates, input_weight.T, None, fewest_for_onednn) if needed[0] else None,
-            of_hidden,
-            of_cell,
-            inner_product(inputs, of_gates, fewest_for_onednn) if needed[3] else None,
-            inner_product(hidden_before, of_gates, fewest_for_onednn) if needed[4] else None,
-            of_gates.sum(dim=0) if needed[5] else None,
-            inner_product(values, of_projections, fewest_for_onednn) if needed[6] else None,
-            None,
-            None,
-            None,
+        most = max(len(gates) for gates in gates_of_pieces)
+        room = (
+            inputs.new_empty(most, 4 * cell_size),
+            inputs.new_empty(most, inputs.shape[1]),
+            inputs.new_empty(most, cell_size),
         )
+
+        end = len(inputs)
+        for sizes, gates in zip(reversed(pieces), reversed(gates_of_pieces), strict=True):
+            here = slice(end - len(gates), end)
+            end = here.start
+            # By the sums before sigmoid and tanh, by the products before their clip, and what is projected
+            of_gates, of_projections, values = (memory[: len(gates)] for memory in room)
+            steps = _steps(
+                sizes, gates, cells[here], outputs[here], values, of_gates, of_projections, of_outputs[here]
+            )
+            for gate, new_cell, output, value, of_gate, of_projection, of_output in reversed(steps):
+                rows = len(gate)
+                before = cells_before.pop()
+                input_gate, forget_gate, output_gate, candidate = gate.chunk(4, dim=1)
+                of_input_gate, of_forget_gate, of_output_gate, of_candidate = of_gate.chunk(4, dim=1)
+                this_of_hidden = of_hidden[:rows].add_(of_output)
+                of_value = this_of_hidden
+                if projection_weight is not None:
+                    _through_clip(this_of_hidden, output, projection_clip, of_projection)
+                    of_value = product(of_projection, projection_weight.T, None, fewest_for_onednn)
+
+                tanh = _tanh(new_cell, torch.empty_like(new_cell), FEWEST_FOR_SIGMOID)
+                torch.mul(tanh, output_gate, out=value)
+                torch.mul(of_value, tanh, out=of_output_gate)
+                of_tanh = torch.mul(of_value, output_gate, out=of_candidate)
+                this_of_cell = of_cell[:rows].add_(_through_tanh(of_tanh, tanh))
+                _through_clip(this_of_cell, new_cell, cell_clip, this_of_cell)
+                torch.mul(this_of_cell, candidate, out=of_input_gate)
+                torch.mul(this_of_cell, before, out=of_forget_gate)
+                torch.mul(this_of_cell, input_gate, out=of_candidate)
+                this_of_cell.mul_(forget_gate)
+                _through_sigmoid(of_gate[:, : 3 * cell_size], gate[:, : 3 * cell_size])
+                _through_tanh(of_candidate, candidate)
+                this_of_hidden.copy_(product(of_gate, recurrent_weight.T, None, fewest_for_onednn))
+
+            if needed[0]:
+                of_inputs[here] = product(of_gates, input_weight.T, None, fewest_for_onednn)
+            if needed[3]:
+                of_input_weight = _plus(of_input_weight, inner_product(inputs[here], of_gates, fewest_for_onednn))
+            if needed[4]:
+                part = inner_product(hidden_before[here], of_gates, fewest_for_onednn)
+                of_recurrent_weight = _plus(of_recurrent_weight, part)
+            if needed[5]:
+                of_bias = _plus(of_bias, of_gates.sum(dim=0))
+            if needed[6]:
+                of_projection_weight = _plus(
+                    of_projection_weight, inner_product(values, of_projections, fewest_for_onednn)
+                )
+        of_weights = of_input_weight, of_recurrent_weight, of_bias, of_projection_weight
+        return (of_inputs if needed[0] else None, of_hidden, of_cell, *of_weights, None, None, None)
+
+
+def _plus(total: Tensor | None, part: Tensor) -> Tensor:
+    return part if total is None else total.add_(part)
 
 
 def _steps(batch_sizes: list[int], *packed: Tensor) -> list[tuple[Tensor, ...]]:

@@ -709,8 +709,8 @@ MUTATIONS = [
     Mutation(
         "N9",
         "hf_elmo/recurrence.py",
-        "            room = WORDS_PER_PIECE - size\n",
-        "            room = WORDS_PER_PIECE - size\n            size = min(size, WORDS_PER_PIECE)\n",
+        "            room = words - size\n",
+        "            room = words - size\n            size = min(size, words)\n",
         ("tests/test_fast_paths.py::test_more_words_than_a_piece_or_a_chunk_holds",),
         "of a step that is larger than a piece, only so much is read",
     ),
@@ -791,6 +791,14 @@ MUTATIONS = [
     ),
     Mutation(
         "N9",
+        "hf_elmo/recurrence.py",
+        "    return part if total is None else total.add_(part)\n",
+        "    return part if total is None else total\n",
+        ("tests/test_fast_paths.py::test_the_same_gradients",),
+        "weights learn from the last words only",
+    ),
+    Mutation(
+        "N9",
         "hf_elmo/softmax.py",
         "+= product(gradient, weight[words].to(ctx.dtype), None, fewest_for_onednn)\n",
         "+= product(gradient, weight[words].flip(0).to(ctx.dtype), None, fewest_for_onednn)\n",
@@ -864,7 +872,7 @@ MUTATIONS = [
     Mutation(
         "N10",
         "hf_elmo/recurrence.py",
-        "            _through_clip(this_of_cell, new_cell, cell_clip, this_of_cell)\n",
+        "                _through_clip(this_of_cell, new_cell, cell_clip, this_of_cell)\n",
         "",
         ("tests/test_fast_paths.py::test_gradient_of_the_recurrence",),
         "the gradient passes through a cell that is clipped",

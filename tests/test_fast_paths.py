@@ -69,6 +69,13 @@ def either_tanh(request, monkeypatch) -> None:
         monkeypatch.setattr(recurrence, "FEWEST_FOR_SIGMOID", 0)
 
 
+@pytest.fixture(params=[1, 4, None])
+def some_words_at_a_time(request, monkeypatch) -> None:
+    """With a gradient, long batches are read in pieces, of at least one step."""
+    if request.param is not None:
+        monkeypatch.setattr(recurrence, "WORDS_PER_GRADIENT", request.param)
+
+
 @pytest.fixture
 def by_mkl(monkeypatch) -> None:
     monkeypatch.setattr(products, "MKL_IS_BEHIND", False)
@@ -161,7 +168,7 @@ def test_the_same_vectors(name):
 
 
 @pytest.mark.promise("N9")
-@pytest.mark.usefixtures("either_tanh")
+@pytest.mark.usefixtures("either_tanh", "some_words_at_a_time")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_same_gradients(name):
     model = random_model(tiny_config(**CONFIGS[name])).double()
@@ -174,7 +181,7 @@ def test_the_same_gradients(name):
 
 
 @pytest.mark.promise("N9")
-@pytest.mark.usefixtures("either_tanh")
+@pytest.mark.usefixtures("either_tanh", "some_words_at_a_time")
 @pytest.mark.parametrize("way", ["by_mkl", "by_onednn"])
 def test_the_same_gradients_in_single_precision(way, request):
     request.getfixturevalue(way)
