@@ -77,7 +77,8 @@ def inner_product(left: Tensor, right: Tensor, fewest_for_onednn: int) -> Tensor
     whole = count - count % together if left.shape[1] >= fewest_for_onednn else 0
     if whole == 0:
         return torch.mm(left.t(), right)
-    sums = _linear(left[:whole].t(), right[:whole].t(), None)
+    # oneDNN does not take rows that overlap in memory, such as the windows of a single word
+    sums = _linear(left[:whole].t(), right[:whole].contiguous().t(), None)
     return sums if whole == count else sums.addmm_(left[whole:].t(), right[whole:])
 
 

@@ -158,6 +158,13 @@ def test_onednn_writes_few_programs(monkeypatch):
     assert numbers == {*range(4, 33, 4), 48, 64, 80}
 
 
+@pytest.mark.promise("N9")
+def test_inner_products_of_rows_that_overlap():
+    rows, others = torch.randn(48).as_strided((20, 8), (2, 1)), torch.randn(20, 6)
+    assert_close(inner_product(rows, others, 0), inner_product(rows, others, NEVER), atol=1e-5, rtol=1e-5)
+    assert_close(inner_product(others, rows, 0), inner_product(others, rows, NEVER), atol=1e-5, rtol=1e-5)
+
+
 def test_onednn_writes_few_programs_for_inner_products(monkeypatch):
     shapes, multiply = set(), products._linear
 
