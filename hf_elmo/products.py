@@ -28,7 +28,7 @@ def _maker_of_processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
 
 
-HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
+HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
 MKL_IS_BEHIND = HAS_AVX512 and "AMD" in _maker_of_processor()
 
@@ -47,20 +47,33 @@ def rows_for_onednn(tensor: Tensor) -> int:
     return NEVER
 
 
+def packed(weight: Tensor) -> Tensor:
+    """A copy of a weight (I, O) in an order that is oneDNN's own: for products of a few rows, it reorders any other.
+
+    Only `add_product` knows what it is. It takes as long as what it saves in twenty products or so.
+    """
+    return torch.ops.mkldnn._reorder_linear_weight(weight.t())
+
+
 # --- Also run without Python, so that all they need is handed over ---------------------------------------------------
 
 
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None, fewest_for_onednn: int) -> Tensor:
     """Rows (n, I) times a weight (I, O), plus a bias (O,): (n, O)."""
     if rows.shape[0] >= fewest_for_onednn:
-        return _by_onednn(rows, weight, bias)
+        return _by_onednn(rows, weight.t(), bias)
     return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
 
 
-def add_product(sums: Tensor, rows: Tensor, weight: Tensor, fewest_for_onednn: int, in_halves: bool) -> None:
-    """Adds rows (n, I) times a weight (I, O) to the sums (n, O); one row `in_halves` of the columns, if there are."""
+def add_product(
+    sums: Tensor, rows: Tensor, weight: Tensor, packed_weight: Tensor | None, fewest_for_onednn: int, in_halves: bool
+) -> None:
+    """Adds rows (n, I) times a weight (I, O) to the sums (n, O); one row `in_halves` of the columns, if there are.
+
+    The weight may also be given `packed`, for the rows that oneDNN multiplies.
+    """
     if rows.shape[0] >= fewest_for_onednn:
-        sums.add_(_by_onednn(rows, weight, None))
+        sums.add_(_by_onednn(rows, weight.t() if packed_weight is None else packed_weight, None))
     elif in_halves and rows.shape[0] == 1 and weight.shape[1] % 2 == 0:
         # Each half may have a thread: by itself, MKL reads weights for a single row with one
         _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight))
@@ -88,15 +101,16 @@ def _halves(matrix: Tensor) -> Tensor:
 
 
 def _by_onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `product`. Rows are added, as oneDNN writes a program for each number of them, which it keeps.
+    """Rows (n, I) times a weight (O, I), plus a bias (O,): (n, O).
 
+    Rows are added, as oneDNN writes a program for each number of them, which it keeps.
     That takes a millisecond and half a megabyte, so there should not be hundreds.
     """
     count = rows.shape[0]
     together = 4 if count <= 32 else 16
     if count % together > 0:
         rows = torch.cat([rows, rows[:1].expand(together - count % together, -1)])
-    return _linear(rows, weight.t(), bias).resize_([count, weight.shape[1]])  # not a view of more rows
+    return _linear(rows, weight, bias).resize_([count, weight.shape[0]])  # not a view of more rows
 
 
 if HAS_ONEDNN:
@@ -110,4 +124,4 @@ else:  # torch was built without it
         raise RuntimeError("This torch has no oneDNN, which `rows_for_onednn` says.")
 
 
-__all__ = ["add_product", "inner_product", "product", "rows_for_onednn"]
+__all__ = ["add_product", "inner_product", "packed", "product", "rows_for_onednn"]

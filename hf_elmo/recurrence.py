@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .products import HAS_AVX512, MKL_IS_BEHIND, NEVER, add_product, inner_product, product, rows_for_onednn
+from .products import HAS_AVX512, MKL_IS_BEHIND, NEVER, add_product, inner_product, packed, product, rows_for_onednn
 from .threads import WithoutPython
 
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
@@ -26,11 +26,12 @@ WORDS_PER_GRADIENT = 512
 FEWEST_FOR_SIGMOID = (2**12 if MKL_IS_BEHIND else NEVER) if HAS_AVX512 else 2**14
 # Weights are put in blocks of about this many values, which stay in the processor's cache during a product with them.
 VALUES_PER_BLOCK = 2**18
-# To put weights in another order takes as long as a few steps. It pays for weights that are larger than a cache, and
-# not for a few rows.
-FEWEST_VALUES_TO_ARRANGE = 2**21
-FEWEST_WORDS_TO_ARRANGE = 80
-FEWEST_ROWS_TO_ARRANGE = 4
+# To put weights in another order takes as long as a few steps. In blocks, it pays for weights that are larger than a
+# cache, and not for a few rows; packed, for so many steps.
+FEWEST_VALUES_FOR_BLOCKS = 2**21
+FEWEST_WORDS_FOR_BLOCKS = 80
+FEWEST_ROWS_FOR_BLOCKS = 4
+FEWEST_STEPS_TO_PACK = 24
 # The inputs of a few words are multiplied by so many rows of such weights at a time: more stand so far apart that the
 # processor does not fetch them ahead.
 ROWS_AT_ONCE = 64
@@ -69,7 +70,7 @@ def read_without_gradient(
 ) -> LstmResult:
     """One layer of one direction over packed words (N, P); only the outputs of all steps are kept."""
     fewest_for_onednn = rows_for_onednn(inputs)
-    weights = _arranged(layer, fewest_for_onednn) if _arranging_pays(layer, inputs, batch_sizes) else _as_stored(layer)
+    weights = _arranged(layer, inputs, batch_sizes, fewest_for_onednn)
     width = weights.input_weight.shape[-1] if weights.input_weight.dim() == 3 else None
     cells = cell.clone() if width is None else _columns_in_blocks(cell, width)
     outputs = torch.empty_like(inputs)
@@ -85,17 +86,8 @@ def read_without_gradient(
     )
 
 
-def _arranging_pays(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
-    return (
-        inputs.device.type == "cpu"
-        and layer.recurrent_weight.numel() >= FEWEST_VALUES_TO_ARRANGE
-        and len(inputs) >= FEWEST_WORDS_TO_ARRANGE
-        and batch_sizes[0] >= FEWEST_ROWS_TO_ARRANGE
-    )
-
-
 def _rows_at_once(layer: LstmWeights, inputs: Tensor) -> int:
-    is_large = inputs.device.type == "cpu" and layer.input_weight.numel() >= FEWEST_VALUES_TO_ARRANGE
+    is_large = inputs.device.type == "cpu" and layer.input_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
     return ROWS_AT_ONCE if is_large and len(inputs) <= MOST_WORDS_FOR_SOME_ROWS else len(layer.input_weight)
 
 
@@ -123,18 +115,31 @@ def _last_places(batch_sizes: list[int]) -> list[int]:
 
 
 class _Weights(NamedTuple):
-    """The weights of a layer as `_go_through` reads them; see `_as_stored` and `_arranged`."""
+    """The weights of a layer as `_go_through` reads them; see `_arranged`."""
 
     input_weight: Tensor  # (P, 4H) or (blocks, P, width)
     recurrent_weight: Tensor  # (P, 4H) or (blocks, P, width)
+    packed_weight: Tensor | None  # the recurrent one as `products.packed` gives it
     bias: Tensor  # (4H,) or (blocks, 1, width)
     projection: Tensor | None  # (parts, width, P)
 
 
-def _as_stored(layer: LstmWeights) -> _Weights:
+def _arranged(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int], fewest_for_onednn: int) -> _Weights:
+    """In the order in which products with a few rows read them fastest, if what that takes is less than what it gains.
+
+    As they are stored, parts of a weight that are read one after another are far apart in memory.
+    """
+    if fewest_for_onednn < NEVER:
+        steps = sum(rows >= fewest_for_onednn for rows in batch_sizes)
+        return _as_stored(layer, packed(layer.recurrent_weight) if steps >= FEWEST_STEPS_TO_PACK else None)
+    return _in_blocks(layer, _width_of_blocks(layer)) if _blocks_pay(layer, inputs, batch_sizes) else _as_stored(layer)
+
+
+def _as_stored(layer: LstmWeights, packed_weight: Tensor | None = None) -> _Weights:
     return _Weights(
         input_weight=layer.input_weight,
         recurrent_weight=layer.recurrent_weight,
+        packed_weight=packed_weight,
         bias=layer.bias,
         projection=_in_parts(layer.projection_weight),
     )
@@ -149,12 +154,13 @@ def _in_parts(projection: Tensor | None) -> Tensor | None:
     return projection.unflatten(0, (-1, width))
 
 
-def _arranged(layer: LstmWeights, fewest_for_onednn: int) -> _Weights:
-    """With weights as products with a few rows read them fastest: as stored, their rows are far apart in memory."""
-    if fewest_for_onednn == NEVER:
-        return _in_blocks(layer, _width_of_blocks(layer))
-    input_weight, recurrent_weight = layer.input_weight.T.contiguous().T, layer.recurrent_weight.T.contiguous().T
-    return _as_stored(layer._replace(input_weight=input_weight, recurrent_weight=recurrent_weight))
+def _blocks_pay(layer: LstmWeights, inputs: Tensor, batch_sizes: list[int]) -> bool:
+    return (
+        inputs.device.type == "cpu"
+        and layer.recurrent_weight.numel() >= FEWEST_VALUES_FOR_BLOCKS
+        and len(inputs) >= FEWEST_WORDS_FOR_BLOCKS
+        and batch_sizes[0] >= FEWEST_ROWS_FOR_BLOCKS
+    )
 
 
 def _in_blocks(layer: LstmWeights, width: int) -> _Weights:
@@ -163,6 +169,7 @@ def _in_blocks(layer: LstmWeights, width: int) -> _Weights:
     return _Weights(
         input_weight=_columns_in_blocks(layer.input_weight, width),
         recurrent_weight=_columns_in_blocks(layer.recurrent_weight, width),
+        packed_weight=None,
         bias=_columns_in_blocks(layer.bias.unsqueeze(0), width),
         projection=None if projection is None else projection.unflatten(0, (-1, width)),
     )
@@ -192,6 +199,7 @@ def _go_through(
     outputs: Tensor,
     input_weight: Tensor,
     recurrent_weight: Tensor,
+    packed_weight: Tensor | None,
     bias: Tensor,
     projection: Tensor | None,
     cell_clip: float | None,
@@ -234,7 +242,9 @@ def _go_through(
                 if in_blocks:
                     by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
                 else:
-                    add_product(by_step[0][step], hidden, recurrent_weight, fewest_for_onednn, in_halves)
+                    add_product(
+                        by_step[0][step], hidden, recurrent_weight, packed_weight, fewest_for_onednn, in_halves
+                    )
             _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
             _project(value, projection, projection_clip, output)
             hidden, goes_on = output, True
@@ -349,7 +359,7 @@ class DifferentiableLstm(torch.autograd.Function):
                 if rows < len(hidden):  # the shortest sentences have ended
                     last_hidden[rows : len(hidden)], last_cell[rows : len(hidden)] = hidden[rows:], cell[rows:]
                 value = values[:rows]
-                add_product(gate, hidden[:rows], recurrent_weight, fewest_for_onednn, in_halves=False)
+                add_product(gate, hidden[:rows], recurrent_weight, None, fewest_for_onednn, in_halves=False)
                 _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
                 _project(value, projection, projection_clip, output)
                 hidden, cell = output, new_cell

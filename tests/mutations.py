@@ -764,6 +764,17 @@ MUTATIONS = [
     ),
     Mutation(
         "N9",
+        "hf_elmo/recurrence.py",
+        "packed(layer.recurrent_weight)",
+        "packed(layer.input_weight)",
+        (
+            "tests/test_products.py::test_weights_are_packed_for_many_steps",
+            "tests/test_fast_paths.py::test_the_same_vectors",
+        ),
+        "the weight that is packed is another one",
+    ),
+    Mutation(
+        "N9",
         "hf_elmo/products.py",
         "right[:whole].contiguous().t()",
         "right[:whole].t()",

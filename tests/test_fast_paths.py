@@ -93,7 +93,7 @@ WAYS = {
     "by oneDNN": ["by_onednn"],
     "in parts": ["by_mkl"],
     "in blocks": ["by_mkl"],
-    "in columns": ["by_onednn"],
+    "packed": ["by_onednn"],
     "some rows at once": ["by_mkl"],
     "by Python": [],
 }
@@ -101,20 +101,21 @@ WAYS = {
 
 @pytest.fixture(params=WAYS)
 def either_way(request, monkeypatch) -> Iterator[None]:
-    """Many values are summed in parts, large weights are put in blocks or column by column, or some rows of them are
-    read at a time for a few words; and some day torch has no TorchScript."""
+    """Many values are summed in parts, large weights are put in blocks or packed, or some rows of them are read at a
+    time for a few words; and some day torch has no TorchScript."""
     for way in WAYS[request.param]:
         request.getfixturevalue(way)
     if request.param == "in parts":
         monkeypatch.setattr(recurrence, "VALUES_PER_SUM", 2)
-    if request.param in ("in blocks", "in columns"):
-        for name in ("VALUES", "WORDS", "ROWS"):
-            monkeypatch.setattr(recurrence, f"FEWEST_{name}_TO_ARRANGE", 1)
-        monkeypatch.setattr(recurrence, "VALUES_PER_BLOCK", 32)
     if request.param == "in blocks":
+        for name in ("VALUES", "WORDS", "ROWS"):
+            monkeypatch.setattr(recurrence, f"FEWEST_{name}_FOR_BLOCKS", 1)
+        monkeypatch.setattr(recurrence, "VALUES_PER_BLOCK", 32)
         monkeypatch.setattr(recurrence, "_as_stored", None)
+    if request.param == "packed":
+        monkeypatch.setattr(recurrence, "FEWEST_STEPS_TO_PACK", 1)
     if request.param == "some rows at once":
-        monkeypatch.setattr(recurrence, "FEWEST_VALUES_TO_ARRANGE", 1)
+        monkeypatch.setattr(recurrence, "FEWEST_VALUES_FOR_BLOCKS", 1)
         monkeypatch.setattr(recurrence, "ROWS_AT_ONCE", 3)
     if request.param == "by Python":
         monkeypatch.setattr(torch.jit, "script", None)
@@ -308,13 +309,13 @@ def test_blocks_are_equal_parts_of_a_gate(cell_size, values, width, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["original", "one row", "a few words", "a small model"])
-def test_weights_are_arranged_for_many_words_if_they_are_large(name):
+def test_weights_are_in_blocks_for_many_words_if_they_are_large(name):
     sizes = {"original": [4] * 20, "one row": [1] * 80, "a few words": [4] * 19, "a small model": [32] * 20}[name]
     shape = (128, 4096) if name == "a small model" else (512, 16384)
     weight = torch.empty(shape, device="meta")
     layer = recurrence.LstmWeights(weight, weight, weight[0], None, None, None)
     inputs = torch.empty(sum(sizes), 1)
-    assert recurrence._arranging_pays(layer, inputs, sizes) == (name == "original")
+    assert recurrence._blocks_pay(layer, inputs, sizes) == (name == "original")
 
 
 @pytest.mark.parametrize("words", [64, 65])

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hf_elmo import fast_paths, products, recurrence
-from hf_elmo.products import NEVER, add_product, inner_product, product, rows_for_onednn
+from hf_elmo.products import NEVER, add_product, inner_product, packed, product, rows_for_onednn
 from hf_elmo.softmax import ElmoSoftmax
 
 
@@ -47,10 +47,11 @@ def test_both_libraries_give_the_same(rows, by_columns, with_bias, onednn_calls)
     for fewest in (0, NEVER):
         found = product(inputs, weight, bias, fewest)
         assert_close(found.double(), expected + (bias if with_bias else 0), atol=1e-5, rtol=1e-5)
-        added = sums.clone()
-        add_product(added, inputs, weight, fewest, in_halves=False)
-        assert_close(added.double(), sums + expected, atol=1e-5, rtol=1e-5)
-    assert onednn_calls == [rows, rows]
+        for packed_weight in (None, packed(weight)):
+            added = sums.clone()
+            add_product(added, inputs, weight, packed_weight, fewest, in_halves=False)
+            assert_close(added.double(), sums + expected, atol=1e-5, rtol=1e-5)
+    assert onednn_calls == [rows] * 3
 
 
 @pytest.mark.promise("N9")
@@ -74,7 +75,7 @@ def test_one_row_is_multiplied_in_halves(rows, columns, monkeypatch):
     sums, before = gates[:, 2 : 2 + columns], gates.clone()
     halves, split = [], products._halves
     monkeypatch.setattr(products, "_halves", lambda matrix: halves.append(1) or split(matrix))
-    add_product(sums, inputs, weight, NEVER, in_halves=True)
+    add_product(sums, inputs, weight, None, NEVER, in_halves=True)
     assert bool(halves) == (rows == 1 and columns == 6)
     assert_close(sums, before[:, 2 : 2 + columns] + inputs @ weight)
     assert torch.equal(gates[:, :2], before[:, :2])
@@ -86,7 +87,7 @@ def test_mkl_makes_products_of_few_rows(rows, behind, onednn_calls):
     inputs, weight = torch.randn(rows, 4), torch.randn(4, 5)
     fewest = rows_for_onednn(inputs)
     product(inputs, weight, None, fewest)
-    add_product(torch.zeros(rows, 5), inputs, weight, fewest, in_halves=True)
+    add_product(torch.zeros(rows, 5), inputs, weight, None, fewest, in_halves=True)
     assert onednn_calls == ([] if rows < 3 else [3, 3])
 
 
@@ -249,11 +250,16 @@ def test_the_softmax(kind, onednn_calls):
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.promise("N9")
 @pytest.mark.usefixtures("behind")
-def test_large_weights_lie_column_by_column():
-    weights = [torch.randn(8, 16) for _ in range(2)]
-    layer = recurrence.LstmWeights(*weights, torch.randn(16), torch.randn(4, 8), None, None)
-    arranged = recurrence._arranged(layer, fewest_for_onednn=3)
-    for stored, found in zip(weights, (arranged.input_weight, arranged.recurrent_weight), strict=True):
-        assert torch.equal(found, stored)
-        assert found.stride() == (1, 8)
+@pytest.mark.parametrize(("sizes", "expected"), [([3] * 24, 1), ([3] * 23 + [2], 0), ([2] * 30, 0)])
+def test_weights_are_packed_for_many_steps(sizes, expected, monkeypatch):
+    """Steps of fewer rows do not count: oneDNN does not multiply them."""
+    calls = []
+    monkeypatch.setattr(recurrence, "packed", lambda weight: calls.append(1) or packed(weight))
+    layer = recurrence.LstmWeights(torch.randn(8, 16), torch.randn(8, 16), torch.randn(16), torch.randn(4, 8), 3, 3)
+    inputs, hidden, cell = torch.randn(sum(sizes), 8), torch.randn(sizes[0], 8), torch.randn(sizes[0], 4)
+    found = recurrence.read_without_gradient(layer, inputs, sizes, hidden, cell)
+    assert len(calls) == expected
+    monkeypatch.setattr(products, "MKL_IS_BEHIND", False)
+    assert_close(found, recurrence.read_without_gradient(layer, inputs, sizes, hidden, cell), atol=1e-5, rtol=1e-5)
