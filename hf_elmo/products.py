@@ -81,12 +81,25 @@ def add_product(
         sums.addmm_(rows, weight)
 
 
+def sum_of_products(rows: Tensor, weights: Tensor) -> Tensor:
+    """Rows (n, I) times a weight in parts (parts, I / parts, O), by oneDNN: (n, O).
+
+    A sum for each part, and the sum of these, are rounded less than one long sum.
+    """
+    count = rows.shape[0]
+    parts = _with_more(rows).split(weights.shape[1], dim=1)
+    sums = _linear(parts[0], weights[0].t(), None)
+    for number in range(1, weights.shape[0]):
+        sums = _linear_plus(sums, parts[number], weights[number].t())
+    return sums[:count]
+
+
 def inner_product(left: Tensor, right: Tensor, fewest_for_onednn: int) -> Tensor:
     """Rows (n, I) and rows (n, O): the sums over all n of their products (I, O), such as the gradient of a weight."""
     if left.shape[1] > right.shape[1]:  # oneDNN is faster the other way round
         return inner_product(right, left, fewest_for_onednn).t()
     count = left.shape[0]
-    together = 16 if count <= 512 else 256  # not a program for each number, as in `_by_onednn`
+    together = 16 if count <= 512 else 256  # not a program for each number, as in `_with_more`
     whole = count - count % together if left.shape[1] >= fewest_for_onednn else 0
     if whole == 0:
         return torch.mm(left.t(), right)
@@ -101,16 +114,21 @@ def _halves(matrix: Tensor) -> Tensor:
 
 
 def _by_onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Rows (n, I) times a weight (O, I), plus a bias (O,): (n, O).
+    """Rows (n, I) times a weight (O, I), plus a bias (O,): (n, O)."""
+    count = rows.shape[0]
+    return _linear(_with_more(rows), weight, bias).resize_([count, weight.shape[0]])  # not a view of more rows
 
-    Rows are added, as oneDNN writes a program for each number of them, which it keeps.
+
+def _with_more(rows: Tensor) -> Tensor:
+    """Adds rows, as oneDNN writes a program for each number of them, which it keeps.
+
     That takes a millisecond and half a megabyte, so there should not be hundreds.
     """
     count = rows.shape[0]
     together = 4 if count <= 32 else 16
-    if count % together > 0:
-        rows = torch.cat([rows, rows[:1].expand(together - count % together, -1)])
-    return _linear(rows, weight, bias).resize_([count, weight.shape[0]])  # not a view of more rows
+    if count % together == 0:
+        return rows
+    return torch.cat([rows, rows[:1].expand(together - count % together, -1)])
 
 
 if HAS_ONEDNN:
@@ -118,10 +136,16 @@ if HAS_ONEDNN:
     def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
+    def _linear_plus(sums: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(rows, sums, weight, None, "add")
+
 else:  # torch was built without it
 
     def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise RuntimeError("This torch has no oneDNN, which `rows_for_onednn` says.")
 
+    def _linear_plus(sums: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+        return _linear(rows, weight, None)
 
-__all__ = ["add_product", "inner_product", "packed", "product", "rows_for_onednn"]
+
+__all__ = ["add_product", "inner_product", "packed", "product", "rows_for_onednn", "sum_of_products"]

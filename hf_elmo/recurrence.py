@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .products import HAS_AVX512, MKL_IS_BEHIND, NEVER, add_product, inner_product, packed, product, rows_for_onednn
+from .products import (
+    HAS_AVX512,
+    MKL_IS_BEHIND,
+    NEVER,
+    add_product,
+    inner_product,
+    packed,
+    product,
+    rows_for_onednn,
+    sum_of_products,
+)
 from .threads import WithoutPython
 
 # The gates of the inputs are computed for about this many words at a time, so that they are still in the processor's
@@ -246,7 +256,7 @@ def _go_through(
                         by_step[0][step], hidden, recurrent_weight, packed_weight, fewest_for_onednn, in_halves
                     )
             _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
-            _project(value, projection, projection_clip, output)
+            _project(value, projection, projection_clip, fewest_for_onednn, output)
             hidden, goes_on = output, True
         start = end
 
@@ -290,7 +300,9 @@ def _tanh(values: Tensor, out: Tensor, fewest_for_sigmoid: int) -> Tensor:
     return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
 
 
-def _project(values: Tensor, projection: Tensor | None, clip: float | None, out: Tensor) -> None:
+def _project(
+    values: Tensor, projection: Tensor | None, clip: float | None, fewest_for_onednn: int, out: Tensor
+) -> None:
     """Values (rows, H) or (blocks, rows, width) and the projection (parts, width, P) to outputs (rows, P).
 
     There are as many parts as blocks.
@@ -298,7 +310,9 @@ def _project(values: Tensor, projection: Tensor | None, clip: float | None, out:
     if projection is None:
         out.copy_(values if values.dim() == 2 else values.transpose(0, 1).flatten(1))
         return
-    if values.dim() == 2 and projection.shape[0] == 1:
+    if values.shape[0] >= fewest_for_onednn:  # and not in blocks
+        out.copy_(sum_of_products(values, projection))
+    elif values.dim() == 2 and projection.shape[0] == 1:
         torch.mm(values, projection[0], out=out)
     else:
         if values.dim() == 2:
@@ -361,7 +375,7 @@ class DifferentiableLstm(torch.autograd.Function):
                 value = values[:rows]
                 add_product(gate, hidden[:rows], recurrent_weight, None, fewest_for_onednn, in_halves=False)
                 _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
-                _project(value, projection, projection_clip, output)
+                _project(value, projection, projection_clip, fewest_for_onednn, output)
                 hidden, cell = output, new_cell
         last_hidden[: len(hidden)], last_cell[: len(hidden)] = hidden, cell
         weights = (input_weight, recurrent_weight, projection_weight)
