@@ -129,6 +129,8 @@ class ElmoLstmLayer(nn.Module):
         self, bias: Tensor, inputs: Tensor, batch_sizes: list[int], hidden: Tensor, cell: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         gates_of_inputs = torch.addmm(bias, inputs, self.input_weight)  # (N, 4H), all steps in one product
+        # Column by column: otherwise, MKL rounds a single row's long sums after each term.
+        projection = None if self.projection_weight is None else self.projection_weight.T.contiguous()  # (P, H)
 
         outputs = [inputs[:0]]  # so that a batch without words has an output, too
         finished: list[tuple[Tensor, Tensor]] = []
@@ -137,14 +139,16 @@ class ElmoLstmLayer(nn.Module):
             if rows < hidden.shape[0]:  # the shortest sentences have ended
                 finished.append((hidden[rows:], cell[rows:]))
                 hidden, cell = hidden[:rows], cell[:rows]
-            hidden, cell = self._step(gates_of_input, hidden, cell)
+            hidden, cell = self._step(gates_of_input, hidden, cell, projection)
             outputs.append(hidden)
 
         finished.append((hidden, cell))
         hidden, cell = (torch.cat(states) for states in zip(*reversed(finished), strict=True))
         return torch.cat(outputs), hidden, cell
 
-    def _step(self, gates_of_input: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(
+        self, gates_of_input: Tensor, hidden: Tensor, cell: Tensor, projection: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         gates = torch.addmm(gates_of_input, hidden, self.recurrent_weight)  # (rows, 4H)
         sigmoids, candidate = gates.split([3 * self.cell_size, self.cell_size], dim=1)
         input_gate, forget_gate, output_gate = torch.sigmoid(sigmoids).chunk(3, dim=1)
@@ -152,9 +156,9 @@ class ElmoLstmLayer(nn.Module):
         if self.cell_clip is not None:
             cell = cell.clamp(-self.cell_clip, self.cell_clip)
         hidden = output_gate * torch.tanh(cell)
-        if self.projection_weight is None:
+        if projection is None:
             return hidden, cell
-        hidden = hidden @ self.projection_weight
+        hidden = nn.functional.linear(hidden, projection)
         if self.projection_clip is not None:
             hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
         return hidden, cell

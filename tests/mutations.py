@@ -834,6 +834,14 @@ MUTATIONS = [
     ),
     Mutation(
         "N9",
+        "hf_elmo/modeling_elmo.py",
+        "hidden = nn.functional.linear(hidden, projection)",
+        "hidden = nn.functional.linear(hidden.bfloat16().float(), projection)",
+        ("tests/test_fast_paths.py::test_long_sums_are_exact",),
+        "the plain path projects with few digits",
+    ),
+    Mutation(
+        "N9",
         "hf_elmo/fast_paths.py",
         "        return way(inputs, layer.weight.T, layer.bias, fewest_for_onednn)\n",
         "        return way(inputs, layer.weight.T, layer.bias * 0, fewest_for_onednn)\n",

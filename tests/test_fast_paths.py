@@ -11,6 +11,7 @@ from tiny import SENTENCES, encode, random_model, tiny_config
 from torch.testing import assert_close
 
 from hf_elmo import (
+    ElmoConfig,
     ElmoForPreTraining,
     ElmoModel,
     ElmoState,
@@ -215,6 +216,25 @@ def test_more_words_than_a_piece_or_a_chunk_holds():
             plain = results(model, character_ids=characters)
     for found, expected in zip(fast, plain, strict=True):
         assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.promise("N9")
+@pytest.mark.parametrize("rows", [1, 4])
+def test_long_sums_are_exact(rows):
+    """As many cells as the original model has, with both paths; MKL may round a single row after each term."""
+    layer = modeling_elmo.ElmoLstmLayer(ElmoConfig(projection_size=128, cell_size=4096))
+    generator = torch.Generator().manual_seed(1)
+    for parameter in layer.parameters():
+        torch.nn.init.uniform_(parameter, -0.1, 0.1, generator=generator)
+    words, sizes = torch.randn(40, 128, generator=generator), [rows] * (40 // rows)
+    state = torch.zeros(rows, 128), torch.zeros(rows, 4096)
+    with torch.no_grad():
+        fast, *_ = layer(words, sizes, *state)
+        with plain_path():
+            plain, *_ = layer(words, sizes, *state)
+            exact, *_ = layer.double()(words.double(), sizes, *(part.double() for part in state))
+    assert_close(fast.double(), exact, atol=1e-5, rtol=0)
+    assert_close(plain.double(), exact, atol=1e-5, rtol=0)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="TorchScript ends with Python 3.13")
