@@ -37,7 +37,7 @@ from .modeling_elmo_words import ElmoCarry, ElmoCharacterEmbedding, ElmoWordEmbe
 from .packing import ElmoState, PackedWords, has_boundaries, put_back, with_boundaries
 from .padded import LAYER_NORM_EPSILON, read_padded
 from .recurrence import LstmWeights, read_with_gradient, read_without_gradient
-from .threads import aside, is_worth_two, side_by_side
+from .threads import aside, is_aside, is_worth_two, side_by_side
 
 # Names of what is stored of the state that sentences start from.
 WARM_STATE = ("warm_hidden", "warm_cell")
@@ -203,13 +203,17 @@ class ElmoBidirectionalLstm(nn.Module):
         )
 
     def _are_read_at_once(self, words: Tensor, packing: PackedWords, state: ElmoState) -> bool:
-        """Whether both directions are; random numbers for dropout have to come in order."""
-        multiplications = max(packing.batch_sizes, default=0) * self.multiplications_per_word
+        """Whether both directions are; random numbers for dropout have to come in order.
+
+        One sentence takes as long as reading the weights does, and those of one direction have more room in a cache.
+        """
+        rows = max(packing.batch_sizes, default=0)
         return (
             is_fast(words)
             and not (self.training and self.dropout.p > 0)
             and not needs_gradient((words, *state, *self.parameters()))
-            and is_worth_two(words, multiplications, FEWEST_FOR_TWO_DIRECTIONS)
+            and (rows > 1 or is_aside())
+            and is_worth_two(words, rows * self.multiplications_per_word, FEWEST_FOR_TWO_DIRECTIONS)
         )
 
     def read(
@@ -517,7 +521,9 @@ class ElmoModel(ElmoPreTrainedModel):
             return vectors[:, 1:-1] if add_boundaries else vectors
 
         positions = torch.cat([part.positions for part in parts])
-        layers, representations, ended = aside(read) if self._pays_aside(len(positions), state) else read()
+        layers, representations, ended = (
+            aside(read) if self._pays_aside(mask.shape[0], len(positions), state) else read()
+        )
         return ElmoModelOutput(
             last_hidden_state=representations[0],
             hidden_states=tuple(layers) if output_hidden_states else None,
@@ -525,11 +531,13 @@ class ElmoModel(ElmoPreTrainedModel):
             state=ended if output_state else None,
         )
 
-    def _pays_aside(self, words: int, state: ElmoState) -> bool:
+    def _pays_aside(self, rows: int, words: int, state: ElmoState) -> bool:
         """Whether two halves of the work are done at once, and nobody waits for numbers of this thread."""
         weight = next(self.parameters())
+        has_large_weights = self.bilstm.multiplications_per_word >= FEWEST_FOR_TWO_DIRECTIONS
         return (
             not torch.compiler.is_compiling()
+            and not (rows == 1 and has_large_weights)  # these are read one direction after the other
             and is_fast(weight)
             and is_worth_two(weight, words, FEWEST_FOR_TWO_HALVES)
             and not needs_gradient((*state, *self.parameters()))

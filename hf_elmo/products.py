@@ -17,6 +17,8 @@ from torch import Tensor
 # Of fewer rows, MKL's product is done before oneDNN's begins; NEVER is a number that rows do not reach.
 FEWEST_ROWS_FOR_ONEDNN = 3
 NEVER = 2**62
+# One row is multiplied by about so many columns of a weight at a time: sums of more leave the processor's first cache.
+COLUMNS_PER_PART = 2048
 
 
 def _maker_of_processor() -> str:
@@ -65,18 +67,26 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None, fewest_for_onednn
     return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
 
 
+def parts_for_one_row(columns: int) -> int:
+    """In how many equal parts the columns of a weight are multiplied by one row: an even number, or 1.
+
+    Each thread may have some of them: by itself, MKL reads weights for a single row with one.
+    """
+    parts = 2 * max(columns // (2 * COLUMNS_PER_PART), 1)
+    return next(number for number in (parts, 2, 1) if columns % number == 0)
+
+
 def add_product(
-    sums: Tensor, rows: Tensor, weight: Tensor, packed_weight: Tensor | None, fewest_for_onednn: int, in_halves: bool
+    sums: Tensor, rows: Tensor, weight: Tensor, packed_weight: Tensor | None, fewest_for_onednn: int, parts: int
 ) -> None:
-    """Adds rows (n, I) times a weight (I, O) to the sums (n, O); one row `in_halves` of the columns, if there are.
+    """Adds rows (n, I) times a weight (I, O) to the sums (n, O); one row by so many `parts` of the columns.
 
     The weight may also be given `packed`, for the rows that oneDNN multiplies.
     """
     if rows.shape[0] >= fewest_for_onednn:
         sums.add_(_by_onednn(rows, weight.t() if packed_weight is None else packed_weight, None))
-    elif in_halves and rows.shape[0] == 1 and weight.shape[1] % 2 == 0:
-        # Each half may have a thread: by itself, MKL reads weights for a single row with one
-        _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight))
+    elif parts > 1 and rows.shape[0] == 1:
+        _in_parts(sums, parts).baddbmm_(rows.expand(parts, -1, -1), _in_parts(weight, parts))
     else:
         sums.addmm_(rows, weight)
 
@@ -108,9 +118,9 @@ def inner_product(left: Tensor, right: Tensor, fewest_for_onednn: int) -> Tensor
     return sums if whole == count else sums.addmm_(left[whole:].t(), right[whole:])
 
 
-def _halves(matrix: Tensor) -> Tensor:
-    """(n, columns) as (2, n, columns / 2), in place."""
-    return matrix.unflatten(1, [2, -1]).transpose(0, 1)
+def _in_parts(matrix: Tensor, parts: int) -> Tensor:
+    """(n, columns) as (parts, n, columns / parts), in place."""
+    return matrix.unflatten(1, [parts, -1]).transpose(0, 1)
 
 
 def _by_onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -148,4 +158,12 @@ else:  # torch was built without it
         return _linear(rows, weight, None)
 
 
-__all__ = ["add_product", "inner_product", "packed", "product", "rows_for_onednn", "sum_of_products"]
+__all__ = [
+    "add_product",
+    "inner_product",
+    "packed",
+    "parts_for_one_row",
+    "product",
+    "rows_for_onednn",
+    "sum_of_products",
+]

@@ -21,6 +21,7 @@ from .products import (
     add_product,
     inner_product,
     packed,
+    parts_for_one_row,
     product,
     rows_for_onednn,
     sum_of_products,
@@ -85,8 +86,9 @@ def read_without_gradient(
     cells = cell.clone() if width is None else _columns_in_blocks(cell, width)
     outputs = torch.empty_like(inputs)
     clips, rows_at_once = (layer.cell_clip, layer.projection_clip), _rows_at_once(layer, inputs)
-    in_halves = inputs.device.type == "cpu" and torch.get_num_threads() > 1
-    ways = rows_at_once, FEWEST_FOR_SIGMOID, fewest_for_onednn, in_halves
+    has_threads = inputs.device.type == "cpu" and torch.get_num_threads() > 1
+    parts = parts_for_one_row(4 * layer.cell_size) if has_threads else 1
+    ways = rows_at_once, FEWEST_FOR_SIGMOID, fewest_for_onednn, parts
     _go_through(inputs, _pieces(batch_sizes, WORDS_PER_PIECE), hidden, cells, outputs, *weights, *clips, *ways)
     places = torch.tensor(_last_places(batch_sizes), dtype=torch.int64, device=outputs.device)
     return LstmResult(
@@ -217,7 +219,7 @@ def _go_through(
     rows_at_once: int,
     fewest_for_sigmoid: int,
     fewest_for_onednn: int,
-    in_halves: bool,
+    parts: int,
 ) -> None:
     """All steps of packed words (N, P), piece by piece, from the state `hidden` (B, P) and `cells` (*, B, *).
 
@@ -252,9 +254,7 @@ def _go_through(
                 if in_blocks:
                     by_step[0][step].baddbmm_(hidden.expand(gates.shape[0], -1, -1), recurrent_weight)
                 else:
-                    add_product(
-                        by_step[0][step], hidden, recurrent_weight, packed_weight, fewest_for_onednn, in_halves
-                    )
+                    add_product(by_step[0][step], hidden, recurrent_weight, packed_weight, fewest_for_onednn, parts)
             _activate(by_step, step, cell, cell, value, cell_clip, fewest_for_sigmoid)
             _project(value, projection, projection_clip, fewest_for_onednn, output)
             hidden, goes_on = output, True
@@ -373,7 +373,7 @@ class DifferentiableLstm(torch.autograd.Function):
                 if rows < len(hidden):  # the shortest sentences have ended
                     last_hidden[rows : len(hidden)], last_cell[rows : len(hidden)] = hidden[rows:], cell[rows:]
                 value = values[:rows]
-                add_product(gate, hidden[:rows], recurrent_weight, None, fewest_for_onednn, in_halves=False)
+                add_product(gate, hidden[:rows], recurrent_weight, None, fewest_for_onednn, parts=1)
                 _activate(by_step, step, cell[:rows], new_cell, value, cell_clip, FEWEST_FOR_SIGMOID)
                 _project(value, projection, projection_clip, fewest_for_onednn, output)
                 hidden, cell = output, new_cell

@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 PATIENCE = 60
 # How many calls are aside at once; others wait.
 CALLS_ASIDE = 2
+# Two halves must be so many times as much work where they take a thread from somebody than where they do not.
+MORE_FOR_ALL_THREADS = 16
 
 # --- Locks -----------------------------------------------------------------------------------------------------------
 
@@ -164,16 +166,22 @@ def threads_to_share() -> int:
     return _of_caller.get() or torch.get_num_threads()
 
 
+def is_aside() -> bool:
+    """Whether this is called by `aside`, or has one thread of its own."""
+    return _of_caller.get() is not None
+
+
 def is_worth_two(tensor: torch.Tensor, multiplications: int, fewest: int) -> bool:
     """Whether two halves of some work at a tensor are better done at once.
 
     Args:
         tensor: What is computed with. Only the threads of a CPU are shared out.
         multiplications: Of what is done between two looks at Python.
-        fewest: So many must there be, or the two would only wait for Python.
+        fewest: So many must there be, or the two would only wait for Python; aside, where one of two threads has
+            nothing else to do, a part of that.
     """
     return (
-        multiplications >= fewest
+        multiplications >= (fewest // MORE_FOR_ALL_THREADS if is_aside() else fewest)
         and tensor.device.type == "cpu"
         and threads_to_share() > 1
         and torch._C._len_torch_dispatch_stack() == 0  # such as counters of operations, which look at one thread only
@@ -197,7 +205,7 @@ def aside(function: Callable[[], Result]) -> Result:
     Only halves that have one thread of the processor each are better off: what is between them has one, too.
     """
     threads = torch.get_num_threads()
-    if threads // 2 != 1 or _of_caller.get() is not None:
+    if threads // 2 != 1 or is_aside():
         return function()
     token = _of_caller.set(threads)
     try:

@@ -827,10 +827,10 @@ MUTATIONS = [
     Mutation(
         "N9",
         "hf_elmo/products.py",
-        "        _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight))\n",
-        "        _halves(sums).baddbmm_(rows.expand(2, -1, -1), _halves(weight).flip(0))\n",
-        ("tests/test_products.py::test_one_row_is_multiplied_in_halves",),
-        "the halves of a product of one row stand the wrong way round",
+        "        _in_parts(sums, parts).baddbmm_(rows.expand(parts, -1, -1), _in_parts(weight, parts))\n",
+        "        _in_parts(sums, parts).baddbmm_(rows.expand(parts, -1, -1), _in_parts(weight, parts).flip(0))\n",
+        ("tests/test_products.py::test_one_row_is_multiplied_in_parts",),
+        "the parts of a product of one row stand the wrong way round",
     ),
     Mutation(
         "N9",

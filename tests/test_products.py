@@ -49,7 +49,7 @@ def test_both_libraries_give_the_same(rows, by_columns, with_bias, onednn_calls)
         assert_close(found.double(), expected + (bias if with_bias else 0), atol=1e-5, rtol=1e-5)
         for packed_weight in (None, packed(weight)):
             added = sums.clone()
-            add_product(added, inputs, weight, packed_weight, fewest, in_halves=False)
+            add_product(added, inputs, weight, packed_weight, fewest, parts=1)
             assert_close(added.double(), sums + expected, atol=1e-5, rtol=1e-5)
     assert onednn_calls == [rows] * 3
 
@@ -67,19 +67,26 @@ def test_both_libraries_give_the_same_inner_products(rows, left, right, onednn_c
 
 
 @pytest.mark.promise("N9")
-@pytest.mark.parametrize("columns", [5, 6])
+@pytest.mark.parametrize(("columns", "parts"), [(5, 1), (6, 2), (12, 4)])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_one_row_is_multiplied_in_halves(rows, columns, monkeypatch):
-    """Of gates that are part of a wider matrix; an odd number of columns has no halves."""
+def test_one_row_is_multiplied_in_parts(rows, columns, parts, monkeypatch):
+    """Of gates that are part of a wider matrix."""
     inputs, weight, gates = torch.randn(rows, 4), torch.randn(4, columns), torch.randn(rows, columns + 3)
     sums, before = gates[:, 2 : 2 + columns], gates.clone()
-    halves, split = [], products._halves
-    monkeypatch.setattr(products, "_halves", lambda matrix: halves.append(1) or split(matrix))
-    add_product(sums, inputs, weight, None, NEVER, in_halves=True)
-    assert bool(halves) == (rows == 1 and columns == 6)
+    cut, split = [], products._in_parts
+    monkeypatch.setattr(products, "_in_parts", lambda *arguments: cut.append(1) or split(*arguments))
+    add_product(sums, inputs, weight, None, NEVER, parts)
+    assert bool(cut) == (rows == 1 and parts > 1)
     assert_close(sums, before[:, 2 : 2 + columns] + inputs @ weight)
     assert torch.equal(gates[:, :2], before[:, :2])
     assert torch.equal(gates[:, 2 + columns :], before[:, 2 + columns :])
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"), [(5, 1), (6, 2), (4096, 2), (4100, 2), (8191, 1), (8192, 4), (12286, 2), (16384, 8)]
+)
+def test_parts_are_equal_and_come_in_pairs(columns, parts):
+    assert products.parts_for_one_row(columns) == parts
 
 
 @pytest.mark.parametrize("rows", [2, 3])
@@ -87,7 +94,7 @@ def test_mkl_makes_products_of_few_rows(rows, behind, onednn_calls):
     inputs, weight = torch.randn(rows, 4), torch.randn(4, 5)
     fewest = rows_for_onednn(inputs)
     product(inputs, weight, None, fewest)
-    add_product(torch.zeros(rows, 5), inputs, weight, None, fewest, in_halves=True)
+    add_product(torch.zeros(rows, 5), inputs, weight, None, fewest, parts=1)
     assert onednn_calls == ([] if rows < 3 else [3, 3])
 
 

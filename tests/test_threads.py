@@ -152,8 +152,11 @@ def test_is_worth_two(two_threads):
     assert is_worth_two(tensor, 10, 10)
     assert not is_worth_two(tensor, 9, 10)
     assert not is_worth_two(tensor.to("meta"), 10, 10)
+    assert aside(lambda: is_worth_two(tensor, 10, 160))
+    assert not aside(lambda: is_worth_two(tensor, 9, 160))
     with one_thread():
         assert not is_worth_two(tensor, 10, 10)
+        assert not aside(lambda: is_worth_two(tensor, 10, 10))
 
 
 def test_each_has_half_of_the_threads_and_others_keep_theirs(two_threads):
@@ -317,6 +320,29 @@ def test_many_words_are_read_aside(count, calls, monkeypatch):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert (threads[0] is threading.current_thread()) == (count == 100)
     assert threads[1] is threading.current_thread()
+
+
+@pytest.mark.parametrize(
+    ("words", "large", "is_aside", "is_at_once"),
+    [(20, False, False, False), (150, False, True, True), (20, True, False, False), (150, True, False, False)],
+)
+def test_one_sentence(words, large, is_aside, is_at_once, two_threads, monkeypatch):
+    """Both directions of one sentence are read at once only where one of two threads would have nothing to do."""
+    model, threads, calls = make_model(), [], []
+    multiplications = model.bilstm.multiplications_per_word
+    monkeypatch.setattr(
+        "hf_elmo.modeling_elmo.FEWEST_FOR_TWO_DIRECTIONS", multiplications if large else 16 * multiplications
+    )
+    monkeypatch.setattr("hf_elmo.modeling_elmo.side_by_side", lambda *both: calls.append(1) or side_by_side(*both))
+    model.bilstm.register_forward_hook(lambda *_: threads.append(threading.current_thread()))
+    characters = batch_to_ids([[f"word{number}" for number in range(words)]])
+    with torch.no_grad():
+        found = model(characters).last_hidden_state
+        with plain_path():
+            expected = model(characters).last_hidden_state
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert (threads[0] is not threading.current_thread()) == is_aside
+    assert bool(calls) == is_at_once
 
 
 AT_THE_END = """
