@@ -17,7 +17,7 @@ Examples:
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,7 +101,7 @@ class SpeedRow(NamedTuple):
 def speed_table(folder: Path, benchmarks: "Benchmarks | None" = None, link: str = "results/speed") -> str:
     """The table of those of the benchmarks, by default of all, that have been run; `link` leads to the folder."""
     lines = ["| work | small | original | file with the command |", "|---|---|---|---|"]
-    for name, rows_of in (benchmarks or {**BENCHMARKS, **MORE_BENCHMARKS}).items():
+    for name, rows_of in benchmarks or (*BENCHMARKS, *MORE_BENCHMARKS):
         path = folder / f"bench_{name}.json"
         if not path.is_file():
             continue
@@ -142,19 +142,29 @@ def _times(ratio: dict[str, float]) -> str:
 
 
 def _beside_allennlp(result: dict[str, Any]) -> str:
-    other, remembering = result.get("ratio_simple_elmo"), result.get("remembering")
+    remembering = result.get("remembering")
     return (
         _times(result["ratio"])
         + (f" ({_times(remembering['ratio'])} within a text)" if remembering else "")
         + f", {result['apart']:.1e} apart"
-        + (f"; {_times(other)} simple_elmo" if other else "")
     )
 
 
 def _inference(content: dict[str, Any]) -> Iterator[SpeedRow]:
     for work, results in _by_work(content).items():
-        what = f"{content['file']}, words to layers" if work == "a file" else work
-        yield SpeedRow(what, {one["size"]: _beside_allennlp(one) for one in results})
+        yield SpeedRow(_named(work, content), {one["size"]: _beside_allennlp(one) for one in results})
+
+
+def _simple_elmo(content: dict[str, Any]) -> Iterator[SpeedRow]:
+    """Where it was measured, too."""
+    for work, results in _by_work(content).items():
+        ratios = {one["size"]: _times(one["ratio_simple_elmo"]) for one in results if "ratio_simple_elmo" in one}
+        if ratios:
+            yield SpeedRow(f"{_named(work, content)}, beside simple_elmo 0.9.2 on TensorFlow 2.21", ratios)
+
+
+def _named(work: str, content: dict[str, Any]) -> str:
+    return f"{content['file']}, words to layers" if work == "a file" else work
 
 
 def _loading(content: dict[str, Any]) -> Iterator[SpeedRow]:
@@ -222,20 +232,21 @@ def _load(one: dict[str, Any]) -> str:
     return f"{speed:.0f} requests/s, p95 {latency:.0f} ms, {errors} errors, {one['apart']:.1e} apart"
 
 
-Benchmarks = dict[str, Callable[[dict[str, Any]], Iterator[SpeedRow]]]
+Benchmarks = Sequence[tuple[str, Callable[[dict[str, Any]], Iterator[SpeedRow]]]]
 
-BENCHMARKS: Benchmarks = {
-    "inference": _inference,
-    "training": _training,
-}
-MORE_BENCHMARKS: Benchmarks = {
-    "loading": _loading,
-    "quantization": _quantization,
-    "scaling": _scaling,
-    "tokenizer": _tokenizer,
-    "onnx": _onnx,
-    "serving": _serving,
-}
+BENCHMARKS: Benchmarks = (
+    ("inference", _inference),
+    ("training", _training),
+)
+MORE_BENCHMARKS: Benchmarks = (
+    ("inference", _simple_elmo),
+    ("loading", _loading),
+    ("quantization", _quantization),
+    ("scaling", _scaling),
+    ("tokenizer", _tokenizer),
+    ("onnx", _onnx),
+    ("serving", _serving),
+)
 
 
 if __name__ == "__main__":

@@ -273,3 +273,13 @@ def test_the_table_has_a_line_for_each_work(figures, folder, tmp_path):
     assert len(table) == 2 + 4 + 1 + 2 + 2 + 1
     assert {line.count("|") for line in table} == {5}
     assert all(re.search(r"\d(x|\.\d\d,| words/s)", line) for line in table[2:])
+
+
+def test_simple_elmo_has_lines_where_it_was_measured(figures, tmp_path):
+    content = figures[bench_inference] | {"quick": False}
+    content["results"] = [result | {"size": "small"} for result in content["results"]]
+    for result, ratio in zip(content["results"], (2.25, 3.5), strict=False):
+        result["ratio_simple_elmo"] = {"median": ratio}
+    (tmp_path / "bench_inference.json").write_text(json.dumps(content))
+    beside = [line for line in speed_table(tmp_path).splitlines() if "simple_elmo" in line]
+    assert [line.split(" | ")[1] for line in beside] == ["2.2x", "3.5x"]
