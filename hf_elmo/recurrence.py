@@ -48,7 +48,7 @@ FEWEST_STEPS_TO_PACK = 24
 ROWS_AT_ONCE = 64
 MOST_WORDS_FOR_SOME_ROWS = 64
 # The outputs before the projection are summed in parts of so many values, which round less than one long sum. It pays
-# for more than four of them: the sums of a small model round little.
+# for more than four of them: the sums of a small model round little, if MKL makes them; oneDNN's round twice as much.
 VALUES_PER_SUM = 256
 
 
@@ -310,7 +310,7 @@ def _project(
     if projection is None:
         out.copy_(values if values.dim() == 2 else values.transpose(0, 1).flatten(1))
         return
-    if values.shape[0] >= fewest_for_onednn:  # and not in blocks
+    if projection.shape[0] > 1 and values.shape[0] >= fewest_for_onednn:  # and not in blocks
         out.copy_(sum_of_products(values, projection))
     elif values.dim() == 2 and projection.shape[0] == 1:
         torch.mm(values, projection[0], out=out)
