@@ -9,7 +9,8 @@
 - Products are made by the library that is faster on this processor (products.py). Where that is MKL, one of a few
   words with large weights is one for each block of the weights, with the words as columns (`linear`): torch gives each
   thread some of them, and cuts up a single one badly.
-- Both directions are read at once, and so are both halves of many words (`threads.side_by_side`).
+- Both directions of several sentences are read at once, and both halves of many words (`threads.side_by_side`). Those
+  of one sentence are read one after the other, as the weights of one have more room in a cache.
 - The LSTM's steps are in recurrence.py.
 
 `with plain_path():` goes without all of this.

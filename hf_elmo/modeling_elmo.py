@@ -149,6 +149,7 @@ class ElmoLstmLayer(nn.Module):
     def _step(
         self, gates_of_input: Tensor, hidden: Tensor, cell: Tensor, projection: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        """One step; the projection (P, H) is the layer's, in the order in which it is to be read."""
         gates = torch.addmm(gates_of_input, hidden, self.recurrent_weight)  # (rows, 4H)
         sigmoids, candidate = gates.split([3 * self.cell_size, self.cell_size], dim=1)
         input_gate, forget_gate, output_gate = torch.sigmoid(sigmoids).chunk(3, dim=1)

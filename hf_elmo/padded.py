@@ -204,7 +204,12 @@ def _read_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(T, B, P) words from the state (B, P), (B, H) to outputs (T, B, P) and the final state."""
     gates = inputs @ layer.input_weight + layer.weights().bias  # (T, B, 4H)
-    return _scan(layer._step, gates, mask, hidden, cell, reverse)
+    projection = None if layer.projection_weight is None else layer.projection_weight.T  # (P, H)
+
+    def step(gates_of_input: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        return layer._step(gates_of_input, hidden, cell, projection)
+
+    return _scan(step, gates, mask, hidden, cell, reverse)
 
 
 def _scan(

@@ -93,6 +93,7 @@ WAYS = {
     "by MKL": ["by_mkl"],
     "by oneDNN": ["by_onednn"],
     "in parts": ["by_mkl"],
+    "in parts by oneDNN": ["by_onednn"],
     "in blocks": ["by_mkl"],
     "packed": ["by_onednn"],
     "some rows at once": ["by_mkl"],
@@ -106,7 +107,7 @@ def either_way(request, monkeypatch) -> Iterator[None]:
     time for a few words; and some day torch has no TorchScript."""
     for way in WAYS[request.param]:
         request.getfixturevalue(way)
-    if request.param == "in parts":
+    if request.param.startswith("in parts"):
         monkeypatch.setattr(recurrence, "VALUES_PER_SUM", 2)
     if request.param == "in blocks":
         for name in ("VALUES", "WORDS", "ROWS"):
